@@ -50,7 +50,7 @@ class RewardPart:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class RewardBug(ConfigError):  # noqa: N818  named as the other outcomes in errors.py are
+class RewardBug(ConfigError):
     """A reward raised, hung, or returned something that is not one number or None per completion."""
 
 
