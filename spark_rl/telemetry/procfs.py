@@ -1,0 +1,228 @@
+"""Host memory as the kernel tells it: /proc/meminfo, /proc/vmstat, PSI, cgroup limits, address-space limits.
+
+In: a root folder (tests give their own) and a process id. Out: numbers, or None where the file is not there.
+Files stay open and are read into one buffer, so that a pass in a machine that is running out costs almost nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_rl.telemetry.reading import Ceiling
+
+MEMINFO_KEYS = (
+    "MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "Shmem", "Dirty", "Writeback", "SwapTotal", "SwapFree",
+    "HugePages_Total", "HugePages_Free", "Hugepagesize",
+)  # fmt: skip
+
+_MEMINFO_LINE = re.compile(
+    rb"^(" + b"|".join(key.encode() for key in MEMINFO_KEYS) + rb"): +(\d+)( kB)?$", re.MULTILINE
+)
+_UNLIMITED = 1 << 60
+"""cgroup v1 writes "no limit" as a number near 2^63."""
+
+
+class OpenFile:
+    """A file that is read again and again from its start. Every failure is None, and the file is opened anew."""
+
+    def __init__(self, path: Path, size: int = 16384) -> None:
+        self.path = path
+        self._buffer = bytearray(size)
+        self._descriptor: int | None = None
+
+    def read(self) -> bytes | None:
+        for _ in range(2):
+            try:
+                if self._descriptor is None:
+                    self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                length = os.preadv(self._descriptor, [self._buffer], 0)
+                return bytes(memoryview(self._buffer)[:length])
+            except OSError:
+                self.close()
+        return None
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def parse_meminfo(text: bytes) -> dict[str, int]:
+    """The lines named in `MEMINFO_KEYS`, in bytes (HugePages_* are counts). Lines that are not there are left out."""
+    return {match[1].decode(): int(match[2]) * (1024 if match[3] else 1) for match in _MEMINFO_LINE.finditer(text)}
+
+
+def available_from_meminfo(memory: Mapping[str, int]) -> int | None:
+    """MemAvailable; on a host that reserves huge pages for the device those that are free count as well.
+    Kernels without MemAvailable get the usual estimate from below: free + file pages that are not shared."""
+    available = memory.get("MemAvailable")
+    if available is None:
+        if "MemFree" not in memory:
+            return None
+        available = memory["MemFree"] + max(
+            0, memory.get("Cached", 0) + memory.get("Buffers", 0) - memory.get("Shmem", 0)
+        )
+    return available
+
+
+def parse_pressure(text: bytes) -> tuple[float | None, float | None]:
+    """(some, full): percent of the last 10 seconds."""
+    found: dict[bytes, float] = {}
+    for line in text.splitlines():
+        match = re.match(rb"(some|full) avg10=([0-9.]+)", line)
+        if match:
+            found[match[1]] = float(match[2])
+    return found.get(b"some"), found.get(b"full")
+
+
+def parse_vmstat(text: bytes) -> dict[str, int]:
+    """Pages swapped in and out since boot."""
+    return {match[1].decode(): int(match[2]) for match in re.finditer(rb"^(pswpin|pswpout) (\d+)$", text, re.MULTILINE)}
+
+
+def parse_cpu_times(text: bytes) -> tuple[int, int] | None:
+    """(busy, all) in clock ticks over all cores since boot."""
+    match = re.match(rb"cpu +([0-9 ]+)", text)
+    if not match:
+        return None
+    ticks = [int(word) for word in match[1].split()[:8]]
+    if len(ticks) < 5:
+        return None
+    everything = sum(ticks)
+    return everything - ticks[3] - ticks[4], everything
+
+
+@dataclass(frozen=True)
+class MemoryGroup:
+    """One level of a process's memory cgroup that has a limit."""
+
+    folder: Path
+    version: int
+    limit_bytes: int
+
+
+def find_memory_groups(pid: int, proc: Path = Path("/proc"), mounts: Path | None = None) -> list[MemoryGroup]:
+    """The limited memory cgroups above a process, innermost first; [] when there is none or it cannot be read.
+
+    Knows v2 (memory.max), v1 (memory.limit_in_bytes) and the hybrid layout. A container that sees only its own
+    cgroup as the root of the mount is found through that root.
+    """
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+        mount_lines = (mounts or proc / str(pid) / "mounts").read_text().splitlines()
+    except OSError:
+        return []
+    paths: dict[int, str] = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            paths[2] = path
+        elif "memory" in controllers.split(","):
+            paths[1] = path
+    groups: list[MemoryGroup] = []
+    for mount_line in mount_lines:
+        words = mount_line.split()
+        if len(words) < 4:
+            continue
+        version = 2 if words[2] == "cgroup2" else 1 if words[2] == "cgroup" and "memory" in words[3].split(",") else 0
+        if version in paths:
+            groups += _limited_levels(Path(words[1]), paths[version], version)
+    return groups
+
+
+def _limited_levels(mount: Path, path: str, version: int) -> list[MemoryGroup]:
+    limit_name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+    folder = mount / path.lstrip("/")
+    if not folder.is_dir():
+        folder = mount
+    levels: list[MemoryGroup] = []
+    while True:
+        limit = _read_int(folder / limit_name)
+        if limit is not None and limit < _UNLIMITED:
+            levels.append(MemoryGroup(folder, version, limit))
+        if folder == mount or mount not in folder.parents:
+            return levels
+        folder = folder.parent
+
+
+def group_ceiling(group: MemoryGroup) -> Ceiling | None:
+    """What is left in a cgroup: limit - usage + file pages it could drop. None when it has gone."""
+    usage = _read_int(group.folder / ("memory.current" if group.version == 2 else "memory.usage_in_bytes"))
+    if usage is None:
+        return None
+    try:
+        stat = (group.folder / "memory.stat").read_text()
+    except OSError:
+        stat = ""
+    prefix = "" if group.version == 2 else "total_"
+    droppable = 0
+    for key in (f"{prefix}inactive_file", f"{prefix}active_file"):
+        match = re.search(rf"^{key} (\d+)$", stat, re.MULTILINE)
+        droppable += int(match[1]) if match else 0
+    used = max(0, usage - droppable)
+    return Ceiling("cgroup", group.limit_bytes, max(0, group.limit_bytes - used))
+
+
+def address_space_limit(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """RLIMIT_AS of a process in bytes; None when it has none or cannot be read."""
+    try:
+        text = (proc / str(pid) / "limits").read_text()
+    except OSError:
+        return None
+    match = re.search(r"^Max address space +(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def process_sizes(pid: int, proc: Path = Path("/proc")) -> tuple[int, int] | None:
+    """(virtual, resident) bytes of one process; None when it has gone."""
+    try:
+        words = (proc / str(pid) / "statm").read_bytes().split()
+        return int(words[0]) * PAGE_BYTES, int(words[1]) * PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def group_members(group: int, proc: Path = Path("/proc")) -> list[int]:
+    """Process ids of a process group (a worker and what it started)."""
+    members = []
+    try:
+        names = os.listdir(proc)  # noqa: PTH208  names only: this runs in the guard's loop
+    except OSError:
+        return []
+    for name in names:
+        if not name.isdigit():
+            continue
+        try:
+            text = (proc / name / "stat").read_bytes()
+        except OSError:
+            continue
+        after_name = text[text.rfind(b")") + 2 :].split()
+        if len(after_name) > 2 and int(after_name[2]) == group:
+            members.append(int(name))
+    return members
+
+
+def process_name(pid: int, proc: Path = Path("/proc")) -> str | None:
+    try:
+        return (proc / str(pid) / "comm").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def tightest_first(ceilings: Sequence[Ceiling]) -> tuple[Ceiling, ...]:
+    return tuple(sorted(ceilings, key=lambda ceiling: ceiling.available_bytes))
+
+
+def _read_int(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
