@@ -322,26 +322,39 @@ def _shown(before: Mapping[str, Any]) -> str:
 
 def _decide_heat(limits: GuardLimits, state: HeatState, reading: Reading) -> tuple[HeatState, tuple[Action, ...]]:
     now, margin = reading.monotonic, reading.heat_margin_c
-    if margin is None or state.rung == 3:
+    celsius = max((gpu.temperature_c for gpu in reading.gpus if gpu.temperature_c is not None), default=None)
+    if (margin is None and celsius is None) or state.rung == 3:
         return replace(state, hot_since=None, very_hot_since=None, killing_since=None), ()
+    margin_c = float("inf") if margin is None else margin
+    gpu_c = float("-inf") if celsius is None else celsius
     state = replace(
         state,
-        hot_since=_since(state.hot_since, margin <= limits.heat_pause_margin_c, now),
-        very_hot_since=_since(state.very_hot_since, margin <= limits.heat_stop_margin_c, now),
-        killing_since=_since(state.killing_since, margin <= limits.heat_kill_margin_c, now),
-    )
-    before = {
-        "margin_c": margin,
-        "gpu_temperature_c": max(
-            (gpu.temperature_c for gpu in reading.gpus if gpu.temperature_c is not None), default=None
+        hot_since=_since(state.hot_since, margin_c <= limits.pause_margin_c or gpu_c >= limits.pause_celsius, now),
+        very_hot_since=_since(
+            state.very_hot_since, margin_c <= limits.stop_margin_c or gpu_c >= limits.stop_celsius, now
         ),
+        killing_since=_since(state.killing_since, margin_c <= limits.kill_margin_c, now),
+    )
+    cool = margin_c >= limits.resume_margin_c and gpu_c <= limits.resume_celsius
+    before = {
+        "gpu_temperature_c": celsius,
+        "margin_c": margin,
         "hottest_zone_c": reading.host.hottest_zone_c,
         "power_watts": max((gpu.power_watts for gpu in reading.gpus if gpu.power_watts is not None), default=None),
     }
+    shown = ", ".join(
+        words
+        for value, words in (
+            (celsius, f"GPU {gpu_c:.0f} °C"),
+            (margin, f"{margin_c:.0f} °C below a slowdown or shutdown temperature"),
+        )
+        if value is not None
+    )
 
     def act(kind: ActionKind, rung: int, words: str, **changes: Any) -> tuple[HeatState, tuple[Action, ...]]:
-        shown = f"{words} ({margin:.0f} °C below the slowdown temperature)"
-        return replace(state, rung=rung, rung_since=now, **changes), (Action(kind, "heat", shown, before),)
+        return replace(state, rung=rung, rung_since=now, **changes), (
+            Action(kind, "heat", f"{words} ({shown})", before),
+        )
 
     if _held(state.killing_since, now, limits.heat_hold_seconds / 2):
         return act("kill", 3, "the machine is about to switch itself off")
@@ -350,7 +363,7 @@ def _decide_heat(limits: GuardLimits, state: HeatState, reading: Reading) -> tup
     if _held(state.very_hot_since, now, limits.heat_hold_seconds / 2):
         return act("stop", 2, "too hot: the driver is slowing the GPU down")
     if state.rung == 1:
-        if margin >= limits.heat_resume_margin_c:
+        if cool:
             return act("resume", 0, "cool again")
         if now - state.rung_since >= limits.heat_max_pause_seconds:
             return act("stop", 2, f"still hot after a pause of {now - state.rung_since:.0f} s")

@@ -15,7 +15,7 @@ from spark_rl.units import GIB
 
 UNIFIED_SHED_GIB, UNIFIED_FLOOR_GIB = 12.0, 8.0
 """Unified memory wedges without an out-of-memory kill: failures were seen from 6-8 GiB of MemAvailable downwards."""
-DISCRETE_SHED_GIB, DISCRETE_FLOOR_GIB = 4.0, 2.0
+HOST_SHED_GIB, HOST_FLOOR_GIB = 4.0, 2.0
 """Host memory beside a card of its own: the kernel's own out-of-memory kill works here, the guard is only kinder."""
 
 
@@ -39,13 +39,18 @@ class GuardLimits:
     pressure_stop_seconds: float = 30.0
     gap_seconds: float = 5.0
     """A supervisor that was not scheduled for so long while memory is short sits on a machine that is wedging."""
-    heat_pause_margin_c: float = 4.0
-    """Pause between steps below it. A healthy DGX Spark runs down to 8 (86 °C) in its hottest hours; failures were
-    reported from 91-92 °C, which is 3."""
-    heat_resume_margin_c: float = 12.0
-    heat_stop_margin_c: float = 0.0
-    """The driver slows the GPU by itself from here on: pausing has not helped."""
-    heat_kill_margin_c: float = -3.0
+    pause_celsius: float = 90.0
+    """Pause between steps from this GPU temperature on. A healthy DGX Spark reaches 86 in its hottest hours; failures
+    were reported from 91-92."""
+    resume_celsius: float = 80.0
+    stop_celsius: float = 94.0
+    """From here on the driver slows a DGX Spark by itself: pausing has not helped."""
+    pause_margin_c: float = 4.0
+    """The same three as degrees below the temperature at which this device slows itself, where it says so. Whichever
+    comes first counts."""
+    resume_margin_c: float = 12.0
+    stop_margin_c: float = 0.0
+    kill_margin_c: float = -3.0
     """Two degrees before the firmware switches a DGX Spark off."""
     heat_hold_seconds: float = 10.0
     """How long it must be that hot."""
@@ -71,65 +76,50 @@ class GuardLimits:
         )
 
 
-SETTINGS: Mapping[str, tuple[str, float]] = {
-    "shed_gib": ("shed_bytes", GIB),
-    "stop_gib": ("stop_bytes", GIB),
-    "floor_gib": ("floor_bytes", GIB),
-    "stop_grace_seconds": ("stop_grace_seconds", 1),
-    "pressure_percent": ("pressure_percent", 1),
-    "heat_pause_margin_c": ("heat_pause_margin_c", 1),
-    "heat_resume_margin_c": ("heat_resume_margin_c", 1),
-    "heat_stop_margin_c": ("heat_stop_margin_c", 1),
-    "heat_max_pauses": ("heat_max_pauses", 1),
-    "sample_seconds": ("sample_seconds", 1),
-}
-"""The keys of [guard] in a profile -> the field and its unit."""
-
-
 def limits_for(
     unified: bool, total_bytes: int | None, settings: Mapping[str, float | None] | None = None
 ) -> GuardLimits:
-    """The limits for a machine, with the recipe's own values on top (None = the default).
+    """The limits for a machine under the recipe's [guard] values (absent or None = the default).
 
-    `total_bytes` is the tightest ceiling over host memory (a container's limit counts). A machine too small for the
-    default floors gets a quarter and an eighth of its memory. Raises ConfigError for values that contradict each other.
+    `total_bytes` is the tightest ceiling over host memory (a container's limit counts). On a machine too small for the
+    floors asked for they become a quarter and an eighth of it. Raises ConfigError for values that contradict each other.
     """
-    shed, floor = (UNIFIED_SHED_GIB, UNIFIED_FLOOR_GIB) if unified else (DISCRETE_SHED_GIB, DISCRETE_FLOOR_GIB)
-    source = "default for unified memory" if unified else "default for host memory beside a GPU of its own, or none"
-    if total_bytes is not None and total_bytes < 4 * shed * GIB:
-        shed, floor = total_bytes / GIB / 4, total_bytes / GIB / 8
-        source = f"a quarter and an eighth of this machine's {total_bytes / GIB:.1f} GiB"
-    given = {key: value for key, value in (settings or {}).items() if value is not None}
+    given = {key: float(value) for key, value in (settings or {}).items() if value is not None}
     problems = [
         Problem("[guard]", key, "unknown key", did_you_mean(key, SETTINGS)) for key in given if key not in SETTINGS
     ]
-    problems += [
-        Problem("[guard]", key, f"{value!r} is not a positive number")
-        for key, value in given.items()
-        if key in SETTINGS and "margin" not in key and not (isinstance(value, (int, float)) and value > 0)
-    ]
+    problems += [Problem("[guard]", key, f"{value!r} is not above 0") for key, value in given.items() if value <= 0]
     if problems:
         raise ConfigError(problems)
-    shed, floor = given.get("shed_gib", shed), given.get("floor_gib", floor)
-    stop = given.get("stop_gib", (shed + floor) / 2)
-    if not floor < stop < shed:
+    kind = "unified" if unified else "host"
+    shed_gib = given.get(f"{kind}_shed_gib", UNIFIED_SHED_GIB if unified else HOST_SHED_GIB)
+    floor_gib = given.get(f"{kind}_floor_gib", UNIFIED_FLOOR_GIB if unified else HOST_FLOOR_GIB)
+    source = f"guard.{kind}_floor_gib"
+    if total_bytes is not None and shed_gib * GIB > total_bytes / 4:
+        shed_gib, floor_gib = total_bytes / GIB / 4, min(floor_gib, total_bytes / GIB / 8)
+        source = f"a quarter and an eighth of the {total_bytes / GIB:.1f} GiB there are"
+    if not floor_gib < shed_gib:
         raise ConfigError(
-            [Problem("[guard]", "floor_gib", f"needs floor < stop < shed, got {floor:g} / {stop:g} / {shed:g} GiB")]
+            [Problem("[guard]", f"{kind}_floor_gib", f"needs floor < shed, got {floor_gib:g} and {shed_gib:g} GiB")]
         )
     limits = GuardLimits(
-        shed_bytes=int(shed * GIB),
-        stop_bytes=int(stop * GIB),
-        floor_bytes=int(floor * GIB),
-        floor_margin_bytes=int(min(0.5, floor / 8) * GIB),
+        shed_bytes=int(shed_gib * GIB),
+        stop_bytes=int((shed_gib + floor_gib) / 2 * GIB),
+        floor_bytes=int(floor_gib * GIB),
+        floor_margin_bytes=int(min(0.5, floor_gib / 8) * GIB),
+        reasons=dict.fromkeys(("shed_bytes", "stop_bytes", "floor_bytes"), source),
     )
-    changed: dict[str, Any] = {
-        SETTINGS[key][0]: int(value) if key == "heat_max_pauses" else float(value)
-        for key, value in given.items()
-        if not key.endswith("_gib")
+    heat: dict[str, Any] = {
+        key: given[key] for key in ("pause_celsius", "resume_celsius", "stop_celsius") if key in given
     }
-    reasons = dict.fromkeys(("shed_bytes", "stop_bytes", "floor_bytes"), source)
-    reasons |= {SETTINGS[key][0]: f"recipe, guard.{key}" for key in given}
-    limits = replace(limits, reasons=reasons, **changed)
-    if not limits.heat_stop_margin_c < limits.heat_pause_margin_c < limits.heat_resume_margin_c:
-        raise ConfigError([Problem("[guard]", "heat_pause_margin_c", "needs heat_stop < heat_pause < heat_resume")])
+    limits = replace(limits, **heat)
+    if not limits.resume_celsius < limits.pause_celsius < limits.stop_celsius:
+        raise ConfigError([Problem("[guard]", "pause_celsius", "must lie between resume_celsius and stop_celsius")])
     return limits
+
+
+SETTINGS = (
+    "unified_shed_gib", "unified_floor_gib", "host_shed_gib", "host_floor_gib",
+    "pause_celsius", "resume_celsius", "stop_celsius", "sample_seconds",
+)  # fmt: skip
+"""The keys of [guard] in a profile. `sample_seconds` is the pace of telemetry.jsonl and does not slow the guard."""
