@@ -1,17 +1,16 @@
-"""The GPU's own readings through pynvml, asked in a thread of their own so that a hung driver hangs nobody else.
+"""The GPU's own readings through pynvml: `NvmlSession.answer()`, one pass over every device.
 
-In: nothing (pynvml finds libnvidia-ml.so.1), or another module with pynvml's functions. Out: `NvmlSource.read()`, which
-gives the newest GPU readings, the reason codes of what is missing, and the state of the driver in words.
-Each question stands alone: one that fails leaves the others. What a device does not know is asked once.
+In: nothing (pynvml finds libnvidia-ml.so.1), or another module with pynvml's functions. Out: the readings, the reason
+codes of what is missing, and the state of the driver in words. May hang as long as the driver does: `gpu_source` calls it
+from a thread of its own. Each question stands alone: one that fails leaves the others. What a device does not know is asked once.
 """
 
 from __future__ import annotations
 
 import importlib
-import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -22,10 +21,6 @@ FAST_SECONDS = 0.45
 """Utilisation, power, clocks: the driver itself refreshes them every 100-1000 ms, so 2 Hz is the most that says anything."""
 SLOW_SECONDS = 2.0
 """Temperatures, accumulated counters and the process list change slowly or cost more."""
-STALE_SECONDS = 3.0
-"""An answer older than this is not shown any more."""
-PATIENCE_SECONDS = 0.05
-"""How long a pass waits for the driver: healthy drivers answer a whole pass in 1-10 ms."""
 RETRY_SECONDS = 10.0
 """After the driver went down it is initialised anew at this pace; a missing library is looked for only once."""
 
@@ -414,93 +409,6 @@ MEASURED = (
     "memory_clock_mhz", "event_reasons", "power_capped_us", "thermal_slowed_us", "energy_joules", "pstate", "fan_percent",
 )  # fmt: skip
 """What goes missing when the driver does."""
-
-
-class NvmlSource:
-    """Keeps one thread that asks the driver when asked to, and hands out its newest answer."""
-
-    def __init__(
-        self,
-        make_session: Callable[[], NvmlSession] = NvmlSession,
-        clock: Callable[[], float] = time.monotonic,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> None:
-        self._make_session = make_session
-        self._clock = clock
-        self._patience_seconds = patience_seconds
-        self._wanted = threading.Condition()
-        self._asked = 0
-        self._answered = 0
-        self._asked_at = 0.0
-        self._closed = False
-        self._answer = GpuAnswer()
-        self._answered_at: float | None = None
-        self._thread: threading.Thread | None = None
-
-    def read(self) -> GpuAnswer:
-        """The newest answer, asked for anew when it is older than `FAST_SECONDS`. Waits `patience_seconds` at most, and
-        not at all while an earlier question is still open."""
-        now = self._clock()
-        with self._wanted:
-            idle = self._asked == self._answered
-            due = self._answered_at is None or now - self._answered_at >= FAST_SECONDS
-            if idle and due and not self._closed:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._serve, name="nvml", daemon=True)
-                    self._thread.start()
-                self._asked += 1
-                self._asked_at = now
-                self._wanted.notify_all()
-                self._wanted.wait_for(lambda: self._answered == self._asked, self._patience_seconds)
-            return self._judge(self._answer, self._clock())
-
-    def _judge(self, answer: GpuAnswer, now: float) -> GpuAnswer:
-        """The answer as it may be shown now: too old means gone, with the reason."""
-        if self._asked == self._answered:
-            return answer
-        waited = now - self._asked_at
-        if answer.state == "starting":
-            words = f"the driver has not answered its first question for {waited:.1f} s"
-            return replace(answer, state="driver_hangs" if waited > STALE_SECONDS else "starting", detail=words)
-        if self._answered_at is not None and now - self._answered_at > STALE_SECONDS:
-            lost = {f"gpus.{gpu.index}.{name}": "driver_hangs" for gpu in answer.gpus for name in MEASURED}
-            kept = tuple(
-                GpuReading(gpu.index, gpu.name, gpu.unified, gpu.memory_total_bytes, answered_at=gpu.answered_at)
-                for gpu in answer.gpus
-            )
-            return replace(
-                answer,
-                gpus=kept,
-                missing={**answer.missing, **lost},
-                state="driver_hangs",
-                detail=f"no answer from the driver for {waited:.1f} s",
-            )
-        return answer
-
-    def close(self) -> None:
-        """Lets the thread end. A thread inside a hung driver is left to it."""
-        with self._wanted:
-            self._closed = True
-            self._wanted.notify_all()
-
-    def _serve(self) -> None:
-        session: NvmlSession | None = None
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._closed or self._asked != self._answered)
-                if self._closed:
-                    return
-                asked = self._asked
-            try:
-                session = session or self._make_session()
-                answer = session.answer()
-            except Exception as error:  # noqa: BLE001  sensor boundary: the other sensors go on
-                answer = GpuAnswer(state="driver_error", detail=f"{type(error).__name__}: {error}")
-            with self._wanted:
-                self._answer = answer
-                self._answered = asked
-                self._answered_at = self._clock()
-                self._wanted.notify_all()
 
 
 def event_reason_names(bits: int) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spark_rl.telemetry import procfs, sysfs
-from spark_rl.telemetry.nvml import GpuAnswer, NvmlSession, NvmlSource
+from spark_rl.telemetry.gpu_source import NvmlSource
+from spark_rl.telemetry.nvml import GpuAnswer, NvmlSession
 from spark_rl.telemetry.reading import Ceiling, GpuReading, HostReading, Reading, WorkerReading
 
 PRESSURE_SECONDS = 0.9
@@ -64,11 +65,12 @@ class Sampler:
         proc: Path = Path("/proc"),
         sys: Path = sysfs.SYS,
         disk: Path | None = None,
+        worker_pid: int | None = None,
         budget_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`disk`: where the run writes. `budget_bytes`: host memory the run may use at most, beside what the kernel
+        """`disk`: where the run writes. `worker_pid`: see `watch`. `budget_bytes`: host memory the run may use at most, beside what the kernel
         enforces. Nothing is opened or asked before the first `read`."""
         self._proc = proc
         self._sys = sys
@@ -76,8 +78,8 @@ class Sampler:
         self._budget_bytes = budget_bytes
         self._clock = clock
         self._wall_clock = wall_clock
-        self._worker_pid: int | None = None
-        self._members: list[int] = []
+        self._worker_pid = worker_pid
+        self._members: list[int] = [] if worker_pid is None else [worker_pid]
         self._groups: list[procfs.MemoryGroup] = []
         self._address_limits: dict[int, int] = {}
         self._meminfo = procfs.OpenFile(proc / "meminfo")
