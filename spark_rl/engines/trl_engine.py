@@ -1,0 +1,317 @@
+"""What the unsloth and the plain engine share: TRL's GRPOTrainer around a loaded model, sampling, read-back, saving.
+
+A subclass loads the model; everything else is stock TRL and Transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from spark_rl.checkpoints import COMPLETE_MARK
+from spark_rl.dataset import Prompt
+from spark_rl.engines.base import (
+    Command,
+    Completion,
+    Difference,
+    Effective,
+    Progress,
+    Sampling,
+    StepSamples,
+    TrainJob,
+    TrainResult,
+)
+from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
+from spark_rl.errors import ConfigError, TrainingFailed
+from spark_rl.recipe import Recipe
+from spark_rl.rewards.base import raise_on_bugs
+
+TOKENS_PER_GENERATION_BATCH = 64 * 1024
+"""Prompt + completion tokens sampled at once outside training: bounds the KV cache of probes and evaluation."""
+
+TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+class TrlEngine:
+    """Base of the engines that train with TRL. Subclasses set `name` and implement `_load`."""
+
+    name: str
+
+    def __init__(self, recipe: Recipe, chat_template_kwargs: Mapping[str, Any] | None = None) -> None:
+        self.recipe = recipe
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
+        self.place = Place(engine=self.name, has_cuda=torch.cuda.is_available())
+        self.model: Any = None
+        self.tokenizer: Any = None
+
+    def load(self) -> None:
+        torch.manual_seed(self.recipe.grpo.seed)
+        self.model, self.tokenizer = self._load()
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+
+    def _load(self) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def _peft_config(self) -> Any:
+        """The adapter for TRL to add, or None when there is none or `_load` has added it."""
+        return None
+
+    @contextlib.contextmanager
+    def _inference(self) -> Iterator[None]:
+        """The model in inference mode, and back as it was."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            self.model.train(was_training)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        if isinstance(prompt, str):
+            return list(self.tokenizer(prompt)["input_ids"])
+        prefilled = prompt[-1]["role"] == "assistant"
+        ids = self.tokenizer.apply_chat_template(
+            prompt,
+            add_generation_prompt=not prefilled,
+            continue_final_message=prefilled,
+            tokenize=True,
+            return_dict=True,
+            **self.chat_template_kwargs,
+        )["input_ids"]
+        return list(ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, progress: Progress | None = None
+    ) -> list[Completion]:
+        encoded = [self.encode(prompt) for prompt in prompts]
+        # Longest first: like lengths share a batch, and a memory problem shows at once. The order is restored below.
+        order = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
+        completions: dict[int, Completion] = {}
+        torch.manual_seed(sampling.seed)
+        start = 0
+        while start < len(order):
+            width = len(encoded[order[start]]) + sampling.max_completion_length
+            batch = order[start : start + max(1, TOKENS_PER_GENERATION_BATCH // width)]
+            for index, completion in zip(batch, self._generate([encoded[i] for i in batch], sampling), strict=True):
+                completions[index] = completion
+            start += len(batch)
+            if progress:
+                progress(len(completions), len(order))
+        return [completions[index] for index in range(len(prompts))]
+
+    def _generate(self, encoded: Sequence[list[int]], sampling: Sampling) -> list[Completion]:
+        width = max(len(ids) for ids in encoded)
+        pad, device = self.tokenizer.pad_token_id, self.model.device
+        input_ids = torch.tensor([[pad] * (width - len(ids)) + ids for ids in encoded], device=device)
+        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in encoded], device=device)
+        ends = self._end_tokens()
+        greedy = sampling.temperature == 0
+        choice = (
+            {"do_sample": False}
+            if greedy
+            else {
+                "do_sample": True,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": sampling.top_k,
+                "min_p": sampling.min_p,
+            }
+        )
+        with self._inference():
+            output = self.model.generate(
+                input_ids=input_ids,
+                attention_mask=mask,
+                max_new_tokens=sampling.max_completion_length,
+                repetition_penalty=sampling.repetition_penalty,
+                eos_token_id=sorted(ends),
+                pad_token_id=pad,
+                **choice,
+            )
+        return [self._completion(ids, ends) for ids in output[:, width:].tolist()]
+
+    def _completion(self, ids: list[int], ends: set[int]) -> Completion:
+        stop = next((index for index, token in enumerate(ids) if token in ends), None)
+        kept = ids if stop is None else ids[: stop + 1]
+        return Completion(self.decode(kept), len(kept), truncated=stop is None)
+
+    def _end_tokens(self) -> set[int]:
+        configured = getattr(self.model.generation_config, "eos_token_id", None)
+        ends = set(configured) if isinstance(configured, list) else {configured}
+        return {token for token in (*ends, self.tokenizer.eos_token_id) if token is not None}
+
+    def train(self, job: TrainJob, announce: Callable[[Effective], None]) -> TrainResult:
+        from datasets import Dataset
+        from trl import GRPOConfig, GRPOTrainer
+
+        recipe = self.recipe
+        asked = grpo_config_values(
+            recipe, job.checkpoints, job.composite.weights, self.chat_template_kwargs, self.place
+        )
+        known, lost = split_unknown(asked, {field.name for field in dataclasses.fields(GRPOConfig)})
+        config = GRPOConfig(**known)
+        recorder = RewardRecorder(job)
+        callback = HookCallback(job)
+        trainer = GRPOTrainer(
+            model=self.model,
+            reward_funcs=recorder.functions(),
+            args=config,
+            # Rewards find their columns by row_index: rows may hold values that a table of columns cannot.
+            train_dataset=Dataset.from_list(
+                [{"prompt": example.prompt, "row_index": index} for index, example in enumerate(job.examples)]
+            ),
+            processing_class=self.tokenizer,
+            callbacks=[callback],
+            peft_config=self._peft_config(),
+        )
+        from transformers.trainer_callback import PrinterCallback
+
+        trainer.remove_callback(PrinterCallback)
+        found = [*lost, *differences(known, trainer.args, self.place)]
+        announce(Effective(self._effective_values(trainer, known), tuple(found), installed_versions()))
+        stop_on_unexplained(found)
+        started = time.monotonic()
+        trainer.train(resume_from_checkpoint=str(job.resume_from) if job.resume_from else None)
+        self.model = trainer.accelerator.unwrap_model(trainer.model)
+        return TrainResult(trainer.state.global_step, callback.stopped, time.monotonic() - started)
+
+    def _effective_values(self, trainer: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+        parameters = list(trainer.model.parameters())
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        return {
+            **{key: plain(getattr(trainer.args, key)) for key in asked},
+            "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
+            "model_class": f"{type(trainer.model).__module__}.{type(trainer.model).__qualname__}",
+            "device": str(trainer.accelerator.device),
+            "num_parameters": sum(parameter.numel() for parameter in parameters),
+            "num_trained_parameters": sum(parameter.numel() for parameter in trained),
+            "trained_dtypes": sorted({str(parameter.dtype) for parameter in trained}),
+            "max_seq_length": getattr(trainer.model, "max_seq_length", None),
+        }
+
+    def save(self, path: Path) -> None:
+        model = self.model
+        if hasattr(model, "peft_config"):
+            model.save_pretrained(path, selected_adapters=["default"], safe_serialization=True)
+        else:
+            model.save_pretrained(path, safe_serialization=True)
+        self.tokenizer.save_pretrained(path)
+
+
+class RewardRecorder:
+    """TRL's reward functions, one per part, over one scoring of each batch; every batch is handed to `on_samples`."""
+
+    def __init__(self, job: TrainJob) -> None:
+        self._job = job
+        self._columns: dict[str, list[float | None]] = {}
+
+    def functions(self) -> list[Callable[..., list[float | None]]]:
+        return [self._function(index, part.name) for index, (part, _) in enumerate(self._job.composite.parts)]
+
+    def _function(self, index: int, name: str) -> Callable[..., list[float | None]]:
+        def function(
+            prompts: Any, completions: Any, row_index: Any, trainer_state: Any, **_: Any
+        ) -> list[float | None]:
+            if index == 0:  # TRL calls the parts in order, on the same batch
+                self._score(prompts, completions, row_index, trainer_state.global_step + 1)
+            return self._columns[name]
+
+        function.__name__ = name  # TRL's metric name
+        return function
+
+    def _score(self, prompts: Any, completions: Any, row_index: Sequence[int], step: int) -> None:
+        rows = [{**self._job.examples[i].row, "prompt": prompt} for i, prompt in zip(row_index, prompts, strict=True)]
+        texts = [text if isinstance(text, str) else str(text[-1]["content"]) for text in completions]
+        scored = self._job.composite.score(texts, rows)
+        self._job.hooks.on_samples(StepSamples(step, list(prompts), texts, scored))
+        self._columns = {}
+        for part, _ in self._job.composite.parts:
+            verdicts = [one.parts[part.name] for one in scored]
+            raise_on_bugs(part.name, verdicts)
+            self._columns[part.name] = [verdict.value for verdict in verdicts]
+
+
+class HookCallback(TrainerCallback):  # type: ignore[misc]
+    """Carries TRL's metrics and step boundaries to the worker's hooks, and the worker's commands back."""
+
+    def __init__(self, job: TrainJob) -> None:
+        self._job = job
+        self.stopped = False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if not logs or "train_runtime" in logs:
+            return
+        self._job.hooks.on_metrics(state.global_step, logs)
+        for key in ("loss", "grad_norm"):
+            value = logs.get(key)
+            if isinstance(value, float) and value != value:
+                raise TrainingFailed(
+                    f"{key} is NaN at step {state.global_step}: the weights are spoilt from here on",
+                    "resume from the last checkpoint with a lower learning rate; look at the rewards of this step",
+                )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        command: Command = self._job.hooks.poll(state.global_step)
+        if command.checkpoint or command.stop:
+            control.should_save = True
+        if command.stop and state.global_step < args.max_steps:
+            control.should_training_stop = True
+            self.stopped = True
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        (path / COMPLETE_MARK).touch()
+        self._job.hooks.on_checkpoint(path, state.global_step)
+
+
+def stop_on_unexplained(found: Sequence[Difference]) -> None:
+    """TrainingFailed naming every setting that a library replaced without a reason we know."""
+    unexplained = [one for one in found if one.reason is None]
+    if unexplained:
+        raise TrainingFailed(
+            "\n".join(f"{one.key}: asked {one.asked!r}, the library set {one.effective!r}" for one in unexplained),
+            "the recipe cannot be carried out as written: change these values, or report the replacement",
+        )
+
+
+def installed_versions() -> dict[str, str]:
+    names = (
+        "torch",
+        "transformers",
+        "trl",
+        "peft",
+        "accelerate",
+        "datasets",
+        "unsloth",
+        "unsloth_zoo",
+        "vllm",
+        "bitsandbytes",
+    )
+    versions = {}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def hub_error(model_id: str, error: Exception) -> ConfigError:
+    """One sentence for every way a hub model may fail to load."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ConfigError(
+        f"model {model_id!r} cannot be loaded: {first}",
+        "without a network: give the path of a folder with config.json and safetensors, "
+        'or use model.id = "embedded", or `spark-rl models fetch smollm2-135m`',
+    )

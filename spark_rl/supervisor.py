@@ -1,0 +1,167 @@
+"""The light parent of a run: starts the worker, reads the sensors beside it, and records how it ended.
+
+`python -m spark_rl.supervisor RUN --stages probe,inspect,train`. It lives in a session of its own, so that closing a
+viewer or a terminal leaves the run going. One supervisor a run: a lock in the run directory sees to that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spark_rl import control
+from spark_rl.errors import ExitCode, RunDirError
+from spark_rl.recipe import recipe_from_json
+from spark_rl.rundir import JsonlWriter, RunDir, read_json, read_jsonl, write_json
+from spark_rl.runstate import describe_process, tail_of
+from spark_rl.telemetry import Sampler
+
+WAIT_SECONDS = 0.1
+"""How often the worker is looked at: a poll of one process, far below a per mille of a core."""
+
+
+def start(run: RunDir, stages: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a supervisor in the background. Raises RunDirError when the run has one already."""
+    with _lock(run):
+        pass
+    log = (run.path / "supervisor.log").open("ab")
+    return subprocess.Popen(
+        [sys.executable, "-m", "spark_rl.supervisor", str(run.path), "--stages", ",".join(stages)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+class _lock:  # noqa: N801  used as a with-block
+    """Held by the supervisor as long as it lives; the kernel drops it when it is killed."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._path = run.path / "supervisor.lock"
+
+    def __enter__(self) -> None:
+        self._file = self._path.open("w")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise RunDirError(f"{self._path.parent}: this run is going on already", "spark-rl watch shows it") from None
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
+    """Run the worker to its end. Returns the run's exit code, which the `run_ended` event carries too."""
+    saved = read_json(run.recipe)
+    if saved is None:
+        raise RunDirError(f"{run.path}: has no recipe.json")
+    recipe = recipe_from_json(saved)
+    with _lock(run):
+        events, telemetry = JsonlWriter(run.events), JsonlWriter(run.telemetry)
+        events.append({"event": "supervisor_started", "stages": list(stages), "pid": os.getpid()})
+        worker = _spawn(run, stages)
+        write_json(run.processes, {"supervisor": describe_process(os.getpid()), "worker": _describe(worker.pid)})
+        sampler = Sampler(disk=run.path)
+        sampler.watch(worker.pid)
+        next_sample = time.monotonic()
+        stop = StopRequest(run)
+        while worker.poll() is None:
+            if stop.is_due():
+                os.killpg(worker.pid, signal.SIGTERM)
+            if time.monotonic() >= next_sample:
+                telemetry.append(sampler.read().to_row())
+                next_sample = time.monotonic() + recipe.guard.sample_seconds
+            time.sleep(WAIT_SECONDS)
+        code, ended = judge_end(run, worker.returncode)
+        if stop.carried_out:
+            code, ended = ExitCode.OK, {"cause": "stopped on request before training", "hint": None, "stopped": True}
+        events.append({"event": "worker_ended", "returncode": worker.returncode, "cause": ended["cause"]})
+        events.append({"event": "run_ended", "exit_code": int(code), **ended})
+    return code
+
+
+class StopRequest:
+    """A stop that comes while the worker is not training: it reads requests at steps only, so the supervisor ends it."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._started = time.time()
+        self._seen: str | None = None
+        self.carried_out = False
+
+    def is_due(self) -> bool:
+        """True once, when the worker is to be ended now."""
+        asked = control.read_request(self._run, newer_than=self._started)
+        if asked is None or asked.request != "stop" or self.carried_out:
+            return False
+        if asked.id != self._seen:
+            # The phase is read once a request: a training worker stops by itself, after a checkpoint.
+            self._seen = asked.id
+            phases = [
+                row["phase"] for row in read_jsonl(self._run.worker_events).rows if row.get("event") == "phase_started"
+            ]
+            self.carried_out = not phases or phases[-1] != "train"
+            return self.carried_out
+        return False
+
+
+def _spawn(run: RunDir, stages: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The worker leads a process group of its own, so that it can be killed with all it started."""
+    with run.stdout_log.open("ab") as stdout, run.stderr_log.open("ab") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-m", "spark_rl.worker", str(run.path), "--stages", ",".join(stages)],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            process_group=0,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
+        )
+
+
+def _describe(pid: int) -> dict[str, Any] | None:
+    try:
+        return describe_process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def judge_end(run: RunDir, returncode: int) -> tuple[ExitCode, dict[str, Any]]:
+    """Exit code and cause from the worker's last words, or from how it died when it had none."""
+    words = [row for row in read_jsonl(run.worker_events).rows if row.get("event") == "worker_finished"]
+    if returncode >= 0 and words:
+        last = words[-1]
+        return ExitCode(last["exit_code"]), {key: last.get(key) for key in ("cause", "hint", "stopped")}
+    if returncode < 0:
+        name = signal.Signals(-returncode).name
+        cause = f"the worker was killed by {name}"
+        if name == "SIGKILL":
+            cause += ": by a person, or by the kernel for want of memory (see telemetry.jsonl)"
+        return ExitCode.TRAINING_FAILED, {"cause": cause, "hint": "spark-rl resume goes on from the last checkpoint"}
+    last_lines = [line for line in tail_of(run.stderr_log) if line.strip()]
+    cause = f"the worker ended with code {returncode} without a word"
+    cause += f": {last_lines[-1].strip()}" if last_lines else ""
+    return ExitCode.TRAINING_FAILED, {"cause": cause, "hint": "see stderr.log of the run"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m spark_rl.supervisor")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--stages", required=True)
+    args = parser.parse_args(argv)
+    return int(supervise(RunDir(args.run.resolve()), args.stages.split(",")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
