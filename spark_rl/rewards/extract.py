@@ -2,8 +2,10 @@
 
 In: the completion. Out: the stated answer with the rule that found it. One order for all rewards that read answers:
 1. text after the last closed reasoning block (an unfinished one leaves nothing to read);
-2. the last <answer>...</answer>;  3. the last balanced \\boxed{...};  4. the last "#### ...";
+2. the last <answer>...</answer>;  3. the last \\boxed{...};  4. the last "#### ...";
 5. the last "the answer is ..." / "Answer: ..." / "A: ...";  6. the whole text.
+An unclosed tag or box counts up to the end of its line. More than MAX_STATED different answers state none.
+All scans are linear in the text.
 """
 
 from __future__ import annotations
@@ -12,16 +14,31 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Rule = Literal["unfinished", "answer_tag", "boxed", "hashes", "phrase", "whole"]
+Rule = Literal["unfinished", "too_many", "negated", "answer_tag", "boxed", "hashes", "phrase", "whole"]
 
-_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+MAX_STATED = 4
+"""Different marked answers in one completion: more is a list of guesses, fewer is a change of mind (the last counts)."""
+
+_ANSWER_TAG = re.compile(r"<answer>", re.IGNORECASE)
+_ANSWER_END = re.compile(r"</answer>", re.IGNORECASE)
+_BOX = re.compile(r"\\f?boxed[ ]*(\{|[ ]?\d)")
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _PHRASE = re.compile(
-    r"(?:(?:final|correct)\s+)?\banswer(?:\s+(?:is|are|was|would\s+be|equals)\b\s*:?|\s*[:=])[ \t]*([^\n]+)",
+    r"\banswer[*_]{0,3}(?:\s(?:is|are|was|would be|equals|must be)\b[ \t]*[:=]?|[ \t]?[:=])[*_]{0,3}[ \t]*\n?[ \t]*([^\n]+)",
     re.IGNORECASE,
 )
 _LETTER_A = re.compile(r"^[ \t]*A:[ \t]*([^\n]+)", re.MULTILINE)
 _REASONING_TAGS = ("think", "thinking", "reasoning", "scratchpad")
+_NEGATION_BEFORE = re.compile(
+    r"(?:\b(?:not|never|isn['’]t|cannot be|can['’]t be|wasn['’]t|aren['’]t|wrong|incorrect)\b)"
+    r"(?:\s+(?:equal|equals|to|the|be|a|an|exactly|simply|answer|is|value|result)\b){0,4}[\s:=$(*]*\Z",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(r"\b(?:not|never|wrong|incorrect|isn['’]t|aren['’]t|false that)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<!\d)[.!?;](?=\s|$)|(?<=\d)[.!?;](?=\s+[A-Z(]|\s*$)|(?<=\d)[!?;]")
+_REASON = re.compile(
+    r",?\s+(?:because|since|so|as|which|where|for|when|if)\b|,\s+(?:and|the|this|that|it|we)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -44,33 +61,37 @@ def after_reasoning(completion: str) -> str | None:
     return text
 
 
-def last_boxed(text: str) -> str | None:
-    """The content of the last closed \\boxed{...} (braces balanced), or None."""
-    for name in (r"\boxed", r"\fbox"):
-        start = text.rfind(name)
-        while start >= 0:
-            content = _braced(text, start + len(name))
-            if content is not None:
-                return content
-            start = text.rfind(name, 0, start)
-    return None
-
-
-def _braced(text: str, start: int) -> str | None:
-    """The content of the brace group that begins at `start` (spaces allowed before it)."""
-    while start < len(text) and text[start] == " ":
-        start += 1
-    if start >= len(text) or text[start] != "{":
-        return None
+def balanced(text: str, start: int, opening: str = "{", closing: str = "}") -> int | None:
+    """Index just after the group that opens at `start`, or None when it never closes."""
     depth = 0
     for index in range(start, len(text)):
-        if text[index] == "{":
+        if text[index] == opening:
             depth += 1
-        elif text[index] == "}":
+        elif text[index] == closing:
             depth -= 1
             if depth == 0:
-                return text[start + 1 : index]
+                return index + 1
     return None
+
+
+def boxes(text: str) -> list[tuple[int, str]]:
+    """Every outermost \\boxed{...}: where it starts and what it holds. A box never closed holds the rest of its line."""
+    found = []
+    position = 0
+    while match := _BOX.search(text, position):
+        group = match.start(1)
+        if text[group] != "{":  # \boxed 7
+            found.append((match.start(), text[group : match.end()].strip()))
+            position = match.end()
+            continue
+        end = balanced(text, group)
+        if end is None:
+            line_end = text.find("\n", group)
+            found.append((match.start(), text[group + 1 : line_end if line_end >= 0 else len(text)]))
+            break
+        found.append((match.start(), text[group + 1 : end - 1]))
+        position = end
+    return found
 
 
 def find_answer(completion: str) -> FoundAnswer:
@@ -78,18 +99,62 @@ def find_answer(completion: str) -> FoundAnswer:
     text = after_reasoning(completion)
     if text is None:
         return FoundAnswer("", "unfinished")
-    if tags := _ANSWER_TAG.findall(text):
-        inner = tags[-1].strip()
-        boxed = last_boxed(inner)
-        return FoundAnswer((boxed if boxed is not None else inner).strip(), "answer_tag")
-    if (boxed := last_boxed(text)) is not None:
-        return FoundAnswer(boxed.strip(), "boxed")
-    if hashes := _HASHES.findall(text):
-        return FoundAnswer(hashes[-1].strip(), "hashes")
-    if phrases := [match for pattern in (_PHRASE, _LETTER_A) for match in pattern.finditer(text)]:
-        last = max(phrases, key=lambda match: match.start())
-        return FoundAnswer(last.group(1).strip(), "phrase")
+    if tags := _tagged(text):
+        inner = [(start, boxed[-1][1] if (boxed := boxes(body)) else body) for start, body in tags]
+        return _last(text, inner, "answer_tag")
+    if boxed := boxes(text):
+        return _last(text, boxed, "boxed")
+    if hashes := [(match.start(), match[1]) for match in _HASHES.finditer(text) if match[1].strip()]:
+        return _last(text, hashes, "hashes")
+    phrases = [(match.start(), match[1]) for pattern in (_PHRASE, _LETTER_A) for match in pattern.finditer(text)]
+    if phrases:
+        return _last(text, [(start, first_clause(body)) for start, body in sorted(phrases)], "phrase")
     return FoundAnswer(text.strip(), "whole")
+
+
+def _tagged(text: str) -> list[tuple[int, str]]:
+    found = []
+    for opening in _ANSWER_TAG.finditer(text):
+        closing = _ANSWER_END.search(text, opening.end())
+        if closing is None:
+            line_end = text.find("\n", opening.end())
+            found.append((opening.start(), text[opening.end() : line_end if line_end >= 0 else len(text)]))
+            break
+        found.append((opening.start(), text[opening.end() : closing.start()]))
+    return found
+
+
+def _last(text: str, stated: list[tuple[int, str]], rule: Rule) -> FoundAnswer:
+    """The last stated answer, unless too many different ones are stated or it is denied."""
+    if len({body.strip() for _, body in stated}) > MAX_STATED:
+        return FoundAnswer("", "too_many")
+    start, body = stated[-1]
+    if _NEGATION_BEFORE.search(text[max(0, start - 60) : start]):
+        return FoundAnswer(body.strip(), "negated")
+    return FoundAnswer(body.strip(), rule)
+
+
+def first_clause(line: str) -> str:
+    """What a sentence states before it goes on to give reasons: "18, because 9 * 2 = 18." -> "18"."""
+    line = line[:600]
+    if end := _SENTENCE_END.search(line):
+        line = line[: end.start()]
+    if reason := _REASON.search(line):
+        line = line[: reason.start()]
+    return line.strip().lstrip("*_ ").strip()
+
+
+def last_sentence(text: str) -> str:
+    """The last sentence of the last line that is not empty."""
+    lines = [line for line in text[-2000:].splitlines() if line.strip()]
+    line = lines[-1].strip() if lines else ""
+    ends = [match.end() for match in _SENTENCE_END.finditer(line) if match.end() < len(line)]
+    return line[ends[-1] :].strip() if ends else line
+
+
+def is_negated(text: str) -> bool:
+    """Whether a short text denies what it says."""
+    return bool(_NEGATION.search(text))
 
 
 def final_answer(completion: str) -> str:

@@ -1,0 +1,46 @@
+"""Algebra for the math reward: whether two LaTeX expressions are equal. Runs only inside a helper process.
+
+In: {"gold", "said"}. Out: true or false. The caller kills this process at the limit, so nothing here keeps time.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import partial
+from typing import Any
+
+_DECIMAL = re.compile(r"(?<![\d.\w\\])(\d*)\.(\d+)(?![\d.])")
+_SUBSCRIPT = re.compile(r"_\{?\\([A-Za-z]+)\}?")
+
+
+def prepare(setup: dict[str, Any]) -> None:
+    """Import what takes a second, and run it once so that the forked children start warm."""
+    import math_verify.parser
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+
+    logging.disable(logging.CRITICAL)
+    # math-verify lowers all symbols, which makes R equal r; it has no argument for this, so its name is rebound here.
+    keep_case = ConversionConfig(lowercase_symbols=False)
+    math_verify.parser.latex2sympy = partial(latex2sympy, conversion_config=keep_case)
+    handle({"gold": r"\frac{1}{2} + \sqrt{2}", "said": r"\sqrt{2} + 0.5 x"})
+
+
+def handle(payload: dict[str, str]) -> bool:
+    """Whether the two expressions are equal, in either direction of asking."""
+    from math_verify import parse, verify
+
+    gold, said = (prepared(payload[key]) for key in ("gold", "said"))
+    parsed_gold = parse(rf"\boxed{{{gold}}}", parsing_timeout=None)
+    parsed_said = parse(rf"\boxed{{{said}}}", parsing_timeout=None)
+    if not parsed_gold or not parsed_said:
+        return False
+    return bool(
+        verify(parsed_gold, parsed_said, timeout_seconds=None) or verify(parsed_said, parsed_gold, timeout_seconds=None)
+    )
+
+
+def prepared(expression: str) -> str:
+    """The expression with exact fractions for decimals and plain names for decorated symbols."""
+    expression = _SUBSCRIPT.sub(r"_{\1}", expression)
+    return _DECIMAL.sub(lambda found: rf"\frac{{{int(found[1] + found[2])}}}{{{10 ** len(found[2])}}}", expression)
