@@ -1,0 +1,410 @@
+"""The gate itself: what is still missing, signing, and the check that training cannot get around.
+
+In: a run's samples and the opinions on them, and the recipe, task, data and model as they are now. Out: a `SignOff` in
+inspection.json, or Refused (exit 4) with every reason. Nothing here takes a flag that skips anything.
+Being unsure is an honest answer: it does not block, it is counted, and it must not be the answer to more than half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from spark_rl.dataset import Examples
+from spark_rl.errors import Refused, RunDirError
+from spark_rl.gate.alarms import find_alarms
+from spark_rl.gate.fingerprint import changes, fingerprint
+from spark_rl.gate.opinions import SAYS, Opinion, ReaderKind, last_words, opinions_file, read_opinions, write_opinions
+from spark_rl.gate.oracles import oracle_of, oracle_opinions
+from spark_rl.gate.samples import (
+    Drawn,
+    Sample,
+    drawn_file,
+    name_some,
+    read_drawn,
+    read_samples,
+    sample_command,
+    samples_file_digest,
+)
+from spark_rl.recipe import Recipe
+from spark_rl.rundir import Clock, RunDir, list_runs, read_json, write_json
+from spark_rl.task import Task
+
+MIN_SAMPLES = 50
+"""The contract of the gate: 50 to 100 samples are read."""
+
+KIND_WORDS: dict[ReaderKind, str] = {
+    "person": "person",
+    "script": "script, not a person",
+    "oracle": "oracle, not a person",
+}
+
+
+@dataclass(frozen=True)
+class SignOff:
+    """A closed inspection."""
+
+    run: str
+    """Name of the run directory that holds it."""
+    signed_seconds: float
+    """UTC."""
+    kind: ReaderKind
+    """The least trusted of its readers."""
+    readers: tuple[str, ...]
+    counts: Mapping[str, int]
+    """samples, agree, disagree, unsure, withdrawn (disagreements taken back with a note), rescored (times)."""
+    reading_seconds: float | None
+    """From the first opinion to the last."""
+    alarms: tuple[str, ...]
+    """What the gate pointed out before it was signed."""
+    fingerprint: Mapping[str, str]
+    samples_digest: str
+    opinions_digest: str
+
+    @property
+    def reader(self) -> str:
+        """Who signed, in words."""
+        names = ", ".join(self.readers)
+        return names if self.kind == "person" else f"{names} ({KIND_WORDS[self.kind]})"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything the gate knows about one run, read once."""
+
+    run: RunDir
+    samples: tuple[Sample, ...]
+    drawn: Drawn | None
+    samples_digest: str | None
+    history: tuple[Opinion, ...]
+
+    @property
+    def opinions(self) -> dict[str, Opinion]:
+        """The opinions that hold for the samples as they are scored now, by sample."""
+        digests = {sample.id: sample.digest() for sample in self.samples}
+        last = last_words(self.history)
+        return {name: last[name] for name in digests if name in last and last[name].scored == digests[name]}
+
+    @property
+    def disputed(self) -> list[str]:
+        return [name for name, opinion in self.opinions.items() if opinion.says == "disagree"]
+
+    @property
+    def unread(self) -> list[str]:
+        opinions = self.opinions
+        return [sample.id for sample in self.samples if sample.id not in opinions]
+
+    def counts(self) -> dict[str, int]:
+        opinions = self.opinions
+        said = Counter(opinion.says for opinion in opinions.values())
+        return {
+            "samples": len(self.samples),
+            **{word: said[word] for word in SAYS},
+            "unread": len(self.samples) - len(opinions),
+            "withdrawn": num_withdrawn(self.history),
+            "rescored": self.drawn.num_rescored if self.drawn else 0,
+        }
+
+
+def read_inspection(run: RunDir) -> Inspection:
+    """Raises RunDirError when a file of the inspection is broken."""
+    return Inspection(run, tuple(read_samples(run)), read_drawn(run), samples_file_digest(run), read_opinions(run))
+
+
+def num_withdrawn(history: Sequence[Opinion]) -> int:
+    """How often a reader took a disagreement back without the score having changed."""
+    count = 0
+    last: dict[str, Opinion] = {}
+    for opinion in history:
+        before = last.get(opinion.sample_id)
+        if before and before.says == "disagree" != opinion.says and before.scored == opinion.scored:
+            count += 1
+        last[opinion.sample_id] = opinion
+    return count
+
+
+def withdrawal_problem(before: Opinion | None, sample: Sample, after: Opinion) -> str | None:
+    """Why a disagreement cannot be taken back like this; None when it can, or none is taken back."""
+    if not before or before.says != "disagree" or after.says == "disagree" or before.scored != sample.digest():
+        return None
+    if after.note.strip():
+        return None
+    return f"{sample.id}: a disagreement is closed by mending the reward and rescoring; to take it back, note why"
+
+
+def unmet(inspection: Inspection, task: Task) -> list[str]:
+    """What keeps an inspection from being signed, by itself (whatever else changed since)."""
+    run, samples, drawn = inspection.run, inspection.samples, inspection.drawn
+    if not samples:
+        return [f"no samples have been drawn (spark-rl inspect sample --run {run.path})"]
+    problems = []
+    if drawn is None or drawn.samples_digest != inspection.samples_digest or drawn.num_samples != len(samples):
+        problems.append("the samples on disk are not the ones that were drawn")
+    if len({sample.id for sample in samples}) < len(samples):
+        problems.append("two samples have the same name")
+    if len(samples) < MIN_SAMPLES:
+        problems.append(f"{len(samples)} samples are too few: at least {MIN_SAMPLES} are read")
+    bugs = [sample.id for sample in samples if sample.has_bug]
+    if bugs:
+        problems.append(f"the reward itself failed on {len(bugs)} of {len(samples)} samples: {name_some(bugs)}")
+    unread, disputed = inspection.unread, inspection.disputed
+    if unread:
+        problems.append(f"{len(unread)} of {len(samples)} samples have no verdict: {name_some(unread)}")
+    if disputed:
+        plural = "disagreement is" if len(disputed) == 1 else "disagreements are"
+        problems.append(f"{len(disputed)} {plural} open: {name_some(disputed)}")
+    opinions = inspection.opinions
+    num_unsure = sum(opinion.says == "unsure" for opinion in opinions.values())
+    if 2 * num_unsure > len(samples):
+        problems.append(f"{num_unsure} of {len(samples)} verdicts are unsure: nobody can vouch for this reward")
+    return problems + _unfit_readers(inspection, task)
+
+
+def _unfit_readers(inspection: Inspection, task: Task) -> list[str]:
+    """Programs may read for demo tasks only, oracles only for the shipped ones, and only what they really say."""
+    problems = []
+    opinions = list(inspection.opinions.values())
+    by_script = [opinion for opinion in opinions if opinion.kind == "script"]
+    by_oracle = [opinion for opinion in opinions if opinion.kind == "oracle"]
+    if by_script and not task.task.demo:
+        problems.append(
+            f"{len(by_script)} verdicts come from a script, and the task {task.name!r} is not a demo: a person reads it"
+        )
+    if by_oracle:
+        try:
+            oracle = oracle_of(task)
+        except Refused as refusal:
+            return [*problems, refusal.message]
+        said = {opinion.sample_id: opinion.says for opinion in oracle_opinions(oracle, task, inspection.samples)}
+        differing = [opinion.sample_id for opinion in by_oracle if said[opinion.sample_id] != opinion.says]
+        if differing:
+            problems.append(f"the oracle does not say what is recorded for {name_some(differing)}")
+    return problems
+
+
+def sign(
+    run: RunDir,
+    recipe: Recipe,
+    task: Task,
+    examples: Examples,
+    model_dir: Path | None,
+    model_id: str,
+    runs_root: Path | None = None,
+    clock: Clock = time.time,
+) -> SignOff:
+    """Close the inspection of a run. Raises Refused with everything that is missing."""
+    inspection = read_inspection(run)
+    now = fingerprint(recipe, task, examples, model_dir, model_id)
+    problems = unmet(inspection, task)
+    drawn = inspection.drawn
+    stale = changes(drawn.fingerprint, now) if drawn else []
+    if stale and inspection.samples:
+        problems.append(f"changed since the samples were drawn: {', '.join(stale)}")
+    problems += disputed_elsewhere(run, now, runs_root)
+    if problems or drawn is None:
+        raise Refused(f"{run.name} cannot be signed: " + "; ".join(problems), _next_step(inspection, bool(stale)))
+    kinds = {opinion.kind for opinion in inspection.opinions.values()}
+    times = [opinion.time_seconds for opinion in inspection.history if opinion.time_seconds is not None]
+    signoff = SignOff(
+        run=run.name,
+        signed_seconds=round(clock(), 3),
+        kind="oracle" if "oracle" in kinds else "script" if "script" in kinds else "person",
+        readers=tuple(sorted({opinion.reader for opinion in inspection.opinions.values()})),
+        counts=inspection.counts(),
+        reading_seconds=round(max(times) - min(times), 1) if times else None,
+        alarms=tuple(find_alarms(inspection.samples)),
+        fingerprint=now,
+        samples_digest=drawn.samples_digest,
+        opinions_digest=opinions_digest(inspection.opinions),
+    )
+    write_json(run.inspection, {**_to_json(signoff), "seal": _seal(signoff)})
+    return signoff
+
+
+def sign_with_oracle(
+    run: RunDir,
+    recipe: Recipe,
+    task: Task,
+    examples: Examples,
+    model_dir: Path | None,
+    model_id: str,
+    runs_root: Path | None = None,
+    clock: Clock = time.time,
+) -> SignOff:
+    """Let a shipped demo task's oracle read every sample, and sign. Raises Refused for any other task."""
+    oracle = oracle_of(task)
+    write_opinions(run, oracle_opinions(oracle, task, read_samples(run)), clock)
+    return sign(run, recipe, task, examples, model_dir, model_id, runs_root, clock)
+
+
+def require_signoff(
+    run: RunDir,
+    recipe: Recipe,
+    task: Task,
+    examples: Examples,
+    model_dir: Path | None,
+    model_id: str,
+    runs_root: Path | None = None,
+) -> SignOff:
+    """The sign-off that allows this training: of this run, or of another under `runs_root` with the same fingerprint.
+
+    `examples` are those of `load_examples`, before any length policy. Raises Refused saying what is missing or changed.
+    """
+    now = fingerprint(recipe, task, examples, model_dir, model_id)
+    disputes = disputed_elsewhere(run, now, runs_root)
+    if disputes:
+        raise Refused("training is not allowed: " + "; ".join(disputes), "mend the reward, then rescore that run")
+    own = standing(run, task, now)
+    if isinstance(own, SignOff):
+        return own
+    others = [other for other in _other_runs(run, runs_root) if other.inspection.is_file()]
+    reasons = [own]
+    for other in others:
+        try:
+            found = standing(other, task, now)
+        except RunDirError as error:  # another run's broken file must not stop this one
+            found = error.message
+        if isinstance(found, SignOff):
+            return found
+        reasons.append(f"{other.name}: {found}")
+    hint = _next_step(read_inspection(run), bool(run.inspection.is_file()))
+    raise Refused("training needs a signed inspection: " + "\n".join(reasons[:4]), hint)
+
+
+def standing(run: RunDir, task: Task, now: Mapping[str, str]) -> SignOff | str:
+    """The sign-off of a run when it holds for this fingerprint, else why it does not."""
+    signoff = read_signoff(run)
+    inspection = read_inspection(run)
+    if signoff is None:
+        problems = unmet(inspection, task)
+        return "; ".join(problems) if problems else "every sample has a verdict, but nobody has signed"
+    if isinstance(signoff, str):
+        return signoff
+    changed = changes(signoff.fingerprint, now)
+    if changed:
+        return f"changed since it was signed: {', '.join(changed)}"
+    problems = unmet(inspection, task)
+    if signoff.samples_digest != inspection.samples_digest:
+        problems.append("the samples were changed after signing")
+    if signoff.opinions_digest != opinions_digest(inspection.opinions):
+        problems.append("verdicts were changed after signing")
+    if inspection.drawn and changes(inspection.drawn.fingerprint, now):
+        problems.append("the samples were drawn or scored under other settings")
+    kinds = {opinion.kind for opinion in inspection.opinions.values()}
+    if not problems and signoff.kind == "person" and kinds != {"person"}:
+        problems.append("the record names a person, the verdicts do not")
+    return "; ".join(problems) if problems else signoff
+
+
+def is_signed(run: RunDir) -> bool:
+    """Whether this run holds a sign-off of its own. Whether that still matches is `require_signoff`'s answer."""
+    return isinstance(read_signoff(run), SignOff)
+
+
+def read_signoff(run: RunDir) -> SignOff | str | None:
+    """The record in inspection.json; None when there is none; a sentence when it was not written by signing."""
+    value = read_json(run.inspection)
+    if value is None:
+        return None
+    if value.get("kind") not in KIND_WORDS:
+        return "inspection.json is not a sign-off record"
+    try:
+        signoff = SignOff(
+            run=str(value["run"]),
+            signed_seconds=float(value["signed_seconds"]),
+            kind=cast(ReaderKind, value["kind"]),
+            readers=tuple(str(name) for name in value["readers"]),
+            counts={str(name): int(count) for name, count in value["counts"].items()},
+            reading_seconds=None if value["reading_seconds"] is None else float(value["reading_seconds"]),
+            alarms=tuple(str(text) for text in value["alarms"]),
+            fingerprint={str(name): str(digest) for name, digest in value["fingerprint"].items()},
+            samples_digest=str(value["samples_digest"]),
+            opinions_digest=str(value["opinions_digest"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return "inspection.json is not a sign-off record"
+    if value.get("seal") != _seal(signoff) or value.get("reader") != signoff.reader:
+        return "inspection.json was changed after signing"
+    return signoff
+
+
+def disputed_elsewhere(run: RunDir, now: Mapping[str, str], runs_root: Path | None) -> list[str]:
+    """Open disagreements about this very reward in other runs: another draw does not settle them."""
+    found = []
+    for other in _other_runs(run, runs_root):
+        try:
+            drawn = read_drawn(other)
+            if drawn is None or changes(drawn.fingerprint, now):
+                continue
+            disputed = read_inspection(other).disputed
+        except RunDirError:
+            continue
+        if disputed:
+            found.append(f"a reader of {other.name} disagrees with this same reward on {name_some(disputed)}")
+    return found
+
+
+def adopt_signoff(run: RunDir, signoff: SignOff, runs_root: Path) -> None:
+    """Copy the inspection that allowed a run into it, so that the run can be understood and resumed alone.
+
+    A run that has samples of its own keeps them.
+    """
+    if signoff.run == run.name or run.inspect_samples.exists():
+        return
+    source = RunDir(runs_root / signoff.run)
+    run.inspect_samples.parent.mkdir(parents=True, exist_ok=True)
+    names: tuple[Callable[[RunDir], Path], ...] = (
+        lambda one: one.inspect_samples,
+        drawn_file,
+        opinions_file,
+        lambda one: one.inspection,
+    )
+    try:
+        for name in names:  # the record last: without what it vouches for it would be refused
+            temporary = name(run).with_suffix(".tmp")
+            shutil.copyfile(name(source), temporary)
+            temporary.replace(name(run))
+    except OSError as error:
+        raise RunDirError(f"{run.path}: the inspection cannot be copied: {error.strerror}") from None
+
+
+def opinions_digest(opinions: Mapping[str, Opinion]) -> str:
+    """SHA-256 over who said what about which score."""
+    content = sorted([name, said.says, said.scored, said.reader, said.kind] for name, said in opinions.items())
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _other_runs(run: RunDir, runs_root: Path | None) -> list[RunDir]:
+    """Other runs beside this one, newest first."""
+    root = runs_root or run.path.parent
+    return [other for other in reversed(list_runs(root)) if other.path.resolve() != run.path.resolve()]
+
+
+def _next_step(inspection: Inspection, changed: bool) -> str:
+    run = inspection.run
+    if not inspection.samples or (inspection.drawn is None):
+        return f"draw samples: {sample_command(run)}"
+    if inspection.disputed or any(sample.has_bug for sample in inspection.samples):
+        return f"mend the reward, then: spark-rl inspect rescore {run.path}"
+    if changed:
+        return f"score the same samples again (spark-rl inspect rescore {run.path}), or put back what was changed"
+    if inspection.unread:
+        return f"read them: spark-rl inspect review {run.path}"
+    return f"spark-rl inspect sign {run.path}"
+
+
+def _to_json(signoff: SignOff) -> dict[str, Any]:
+    return {"reader": signoff.reader, **asdict(signoff)}
+
+
+def _seal(signoff: SignOff) -> str:
+    """A checksum that shows an edit by hand. It keeps nobody out who computes it too; the samples and verdicts are
+    checked again anyway."""
+    return hashlib.sha256(json.dumps(_to_json(signoff), sort_keys=True, default=str).encode()).hexdigest()
