@@ -1,0 +1,204 @@
+"""What autograd keeps, and what is alive at the worst moment of a forward and backward pass.
+
+In: a layer's shape and a `Workload`. Out: bytes per token. The counts follow the modelling code of transformers 5.17 and
+were checked with saved-tensor hooks on small models; tests/fit repeats the check. What cannot be counted on a CPU (the
+temporaries of one layer's backward, the loss of each stack) comes from `Stack`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_rl.fit.workload import Workload
+from spark_rl.modelcard import Layer, Linear, is_lora_target
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Element sizes in this workload."""
+
+    act: int
+    """A matrix product's output."""
+    residual: int
+    """The residual stream."""
+    casts: bool
+    """Autocast turns a wide input into 16 bit anew for every linear."""
+
+
+def numbers(work: Workload) -> Numbers:
+    wide_weights = work.base_bytes == 4 or work.kbit_upcast
+    residual = 4 if wide_weights and not (work.stack.fsdp_fp32_master and work.shard > 1) else work.compute_bytes
+    if work.stack.casts_parameters:
+        residual = work.compute_bytes
+    act = work.compute_bytes if (work.autocast or not wide_weights or work.kbit_upcast) else 4
+    if work.stack.casts_parameters:
+        act = work.compute_bytes
+    return Numbers(act, residual, residual == 4 and act == 2)
+
+
+def mlp_width(layer: Layer) -> float:
+    """Elements of one MLP intermediate per token: routed experts count once for each expert a token visits."""
+    width = 0.0
+    for linear in layer.linears:
+        if linear.role != "mlp" or not linear.name.startswith(("down", "w2", "fc2", "mlp_c_proj", "dense_4h", "output")):
+            continue
+        width += linear.inputs * (layer.experts_per_token if linear.experts else 1)
+    return width
+
+
+def _trained_width(layer: Layer, work: Workload, linear: Linear) -> float:
+    """Bytes per input element that this linear saves for its own weight gradient."""
+    if work.tuning == "full":
+        return float(numbers(work).act)
+    if work.tuning == "none" or not is_lora_target(linear, work.lora_targets):
+        return 0.0
+    if work.kernels in ("unsloth", "foak") or work.autocast:
+        return 2.0
+    return float(max(work.adapter_bytes, 2) if numbers(work).act != 4 else 4)
+
+
+def _norm_saved(work: Workload, elements: float, *, residual: int, fused: bool, gemma: bool) -> float:
+    """One norm over `elements` values: its input in fp32, and the normalised values where the weight is trained."""
+    if fused:
+        return elements * residual
+    trained = work.tuning == "full"
+    normalised = (4 if gemma or residual == 4 else 2) if trained else 0
+    return elements * (4 + normalised)
+
+
+def saved_bytes_per_token(layer: Layer, work: Workload) -> float:
+    """Bytes per token that one layer saves when nothing is recomputed."""
+    card, size = work.card, numbers(work)
+    hidden = card.hidden
+    fused_norm = work.stack.fused_norm or work.kernels in ("unsloth", "liger")
+    gemma = card.family.startswith(("gemma", "vaultgemma"))
+    full = work.tuning == "full"
+    total = layer.norms * _norm_saved(work, hidden, residual=size.residual, fused=fused_norm, gemma=gemma)
+    inputs_of_group: dict[tuple[str, int], float] = {}
+    shares_input = work.kernels in ("unsloth", "foak") or not (size.casts or _casts_for_adapter(work))
+    for linear in layer.linears:
+        width = _trained_width(layer, work, linear)
+        if not width:
+            continue
+        visits = layer.experts_per_token if linear.experts else 1
+        if linear.role == "mlp" and linear.inputs != hidden:
+            total += width * linear.inputs * visits
+        elif linear.role == "attention" and layer.attention and linear.inputs == layer.attention.output_width:
+            if linear.name.startswith(("o_proj", "out_proj", "dense", "attn_c_proj")) and (
+                size.casts or _casts_for_adapter(work)
+            ):
+                total += width * linear.inputs
+        elif shares_input:
+            key = (linear.role, linear.inputs)
+            inputs_of_group[key] = max(inputs_of_group.get(key, 0.0), width * linear.inputs * visits)
+        else:
+            total += width * linear.inputs * visits
+        if not full:
+            total += min(work.adapter_bytes, 4) * work.lora_rank * visits
+            if work.lora_dropout:
+                total += linear.inputs * (1 + width)
+    total += sum(inputs_of_group.values())
+    total += _mixer_saved(layer, work, size)
+    total += _mlp_saved(layer, work, size)
+    return total + work.stack.extra_saved_per_hidden * hidden
+
+
+def _casts_for_adapter(work: Workload) -> bool:
+    return (
+        work.tuning in ("lora", "qlora")
+        and work.adapter_bytes == 4
+        and not work.autocast
+        and work.kernels not in ("unsloth", "foak")
+    )
+
+
+def _mixer_saved(layer: Layer, work: Workload, size: Numbers) -> float:
+    """Attention's queries, keys, values and output; for recurrent mixers their projections, convolved and gated."""
+    attention = layer.attention
+    act = size.act
+    if attention is None:
+        widths = sum(item.outputs for item in layer.linears if item.role == "attention" and item.name != "out_proj")
+        return float(3 * act * widths)
+    keys = attention.kv_heads if not work.stack.repeats_kv else attention.heads
+    total = act * (attention.query_width + attention.output_width)
+    total += act * keys * (attention.head_dim + attention.value_dim) + 4 * attention.heads
+    if layer.qk_norm and not (work.kernels == "unsloth" or work.stack.fused_norm):
+        elements = attention.query_width + attention.kv_heads * attention.head_dim
+        total += elements * (4 + (2 if work.tuning == "full" else 0))
+    if work.attention == "eager":
+        total += attention.heads * work.tokens_per_row * (4 + 2 * act)
+    return float(total)
+
+
+def _mlp_saved(layer: Layer, work: Workload, size: Numbers) -> float:
+    width = mlp_width(layer)
+    if layer.gated:
+        fused = work.stack.fused_mlp or work.kernels in ("unsloth", "liger")
+        saved = (2 if fused else 3) * size.act * width
+    else:
+        saved = size.act * width
+    if layer.experts_per_token:
+        # Tokens are gathered per expert and scattered back.
+        saved += 2 * size.act * work.card.hidden * layer.experts_per_token
+    return saved / tiled_shards(work)
+
+
+def tiled_shards(work: Workload) -> float:
+    """Pieces a tiled MLP is computed in: the sequence over the hidden width, at least one."""
+    if not work.tiled_mlp:
+        return 1.0
+    return max(1.0, work.tokens / work.card.hidden)
+
+
+def checkpoint_bytes_per_token(work: Workload) -> float:
+    """Layer inputs kept on the device by gradient checkpointing."""
+    if work.checkpointing == "off":
+        return 0.0
+    each = work.card.hidden * numbers(work).residual
+    if work.checkpointing in ("unsloth", "offload"):
+        return 2.0 * each  # one layer in use, one on its way
+    return each * work.card.layers
+
+
+def parked_bytes_per_token(work: Workload) -> float:
+    """Layer inputs that "unsloth" and offloading checkpointing keep in host memory."""
+    if work.checkpointing not in ("unsloth", "offload"):
+        return 0.0
+    return work.card.hidden * numbers(work).residual * float(work.card.layers)
+
+
+def saved_without_checkpointing(work: Workload) -> float:
+    """Bytes per token that all layers save when nothing is recomputed."""
+    return sum(run.count * saved_bytes_per_token(run.layer, work) for run in work.card.runs)
+
+
+def layer_backward_bytes_per_token(work: Workload) -> float:
+    """One layer recomputed and differentiated: its saved tensors and the temporaries of its MLP."""
+    worst = 0.0
+    for run in work.card.runs:
+        saved = saved_bytes_per_token(run.layer, work)
+        transient = work.stack.mlp_transient * numbers(work).act * mlp_width(run.layer) / tiled_shards(work)
+        worst = max(worst, saved + transient)
+    return worst
+
+
+def layer_transient_bytes_per_token(work: Workload) -> float:
+    """The temporaries alone, where the saved tensors of every layer are counted already."""
+    return max(
+        work.stack.mlp_transient * numbers(work).act * mlp_width(run.layer) / tiled_shards(work)
+        for run in work.card.runs
+    )
+
+
+def loss_bytes(work: Workload) -> float:
+    """The logits' workspace at the peak of the loss, all tokens."""
+    vocab, hidden = work.card.vocab, work.card.hidden
+    size = numbers(work)
+    tokens = work.logit_tokens
+    rest = tokens * hidden * (4 + size.act)
+    if work.loss == "full":
+        each = work.stack.fused_logit_bytes if work.kernels in ("unsloth", "foak") else work.stack.full_logit_bytes
+        return tokens * vocab * each + rest
+    chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
+    in_chunk = min(tokens, chunk)
+    return in_chunk * vocab * work.stack.full_logit_bytes + rest + tokens * hidden * 4
