@@ -26,24 +26,24 @@ class Numbers:
 
 
 def numbers(work: Workload) -> Numbers:
+    if work.stack.casts_parameters or work.shard > 1:
+        return Numbers(work.compute_bytes, work.compute_bytes, False)
     wide_weights = work.base_bytes == 4 or work.kbit_upcast
-    residual = 4 if wide_weights and not (work.stack.fsdp_fp32_master and work.shard > 1) else work.compute_bytes
-    if work.stack.casts_parameters:
-        residual = work.compute_bytes
+    residual = 4 if wide_weights else work.compute_bytes
     act = work.compute_bytes if (work.autocast or not wide_weights or work.kbit_upcast) else 4
-    if work.stack.casts_parameters:
-        act = work.compute_bytes
     return Numbers(act, residual, residual == 4 and act == 2)
 
 
 def mlp_width(layer: Layer) -> float:
     """Elements of one MLP intermediate per token: routed experts count once for each expert a token visits."""
-    width = 0.0
-    for linear in layer.linears:
-        if linear.role != "mlp" or not linear.name.startswith(("down", "w2", "fc2", "mlp_c_proj", "dense_4h", "output")):
-            continue
-        width += linear.inputs * (layer.experts_per_token if linear.experts else 1)
-    return width
+    return float(
+        sum(item.inputs * (layer.experts_per_token if item.experts else 1) for item in layer.linears if _ends_mlp(item))
+    )
+
+
+def _ends_mlp(linear: Linear) -> bool:
+    names = ("down", "w2", "fc2", "mlp_c_proj", "dense_4h", "output")
+    return linear.role == "mlp" and linear.name.startswith(names)
 
 
 def _trained_width(layer: Layer, work: Workload, linear: Linear) -> float:
@@ -52,7 +52,7 @@ def _trained_width(layer: Layer, work: Workload, linear: Linear) -> float:
         return float(numbers(work).act)
     if work.tuning == "none" or not is_lora_target(linear, work.lora_targets):
         return 0.0
-    if work.kernels in ("unsloth", "foak") or work.autocast:
+    if work.kernels in ("unsloth", "foak") or work.autocast or work.stack.casts_parameters:
         return 2.0
     return float(max(work.adapter_bytes, 2) if numbers(work).act != 4 else 4)
 
@@ -61,7 +61,7 @@ def _norm_saved(work: Workload, elements: float, *, residual: int, fused: bool, 
     """One norm over `elements` values: its input in fp32, and the normalised values where the weight is trained."""
     if fused:
         return elements * residual
-    trained = work.tuning == "full"
+    trained = work.tuning == "full" or work.stack.norm_keeps_output
     normalised = (4 if gemma or residual == 4 else 2) if trained else 0
     return elements * (4 + normalised)
 
@@ -74,6 +74,7 @@ def saved_bytes_per_token(layer: Layer, work: Workload) -> float:
     gemma = card.family.startswith(("gemma", "vaultgemma"))
     full = work.tuning == "full"
     total = layer.norms * _norm_saved(work, hidden, residual=size.residual, fused=fused_norm, gemma=gemma)
+    dropped: dict[tuple[str, int], float] = {}
     inputs_of_group: dict[tuple[str, int], float] = {}
     shares_input = work.kernels in ("unsloth", "foak") or not (size.casts or _casts_for_adapter(work))
     for linear in layer.linears:
@@ -95,9 +96,12 @@ def saved_bytes_per_token(layer: Layer, work: Workload) -> float:
             total += width * linear.inputs * visits
         if not full:
             total += min(work.adapter_bytes, 4) * work.lora_rank * visits
-            if work.lora_dropout:
-                total += linear.inputs * (1 + width)
-    total += sum(inputs_of_group.values())
+            if work.stack.saves_dropout:
+                dropped[(linear.role, linear.inputs)] = linear.inputs * (1 + width)
+    total += sum(inputs_of_group.values()) + sum(dropped.values())
+    if work.tuning == "qlora" and work.stack.quantised_saves_input:
+        groups = {(item.role, item.inputs): item.inputs for item in layer.linears if item.is_quantisable}
+        total += 2 * sum(groups.values()) + work.stack.quantised_saves_more * hidden
     total += _mixer_saved(layer, work, size)
     total += _mlp_saved(layer, work, size)
     return total + work.stack.extra_saved_per_hidden * hidden
@@ -108,6 +112,7 @@ def _casts_for_adapter(work: Workload) -> bool:
         work.tuning in ("lora", "qlora")
         and work.adapter_bytes == 4
         and not work.autocast
+        and not work.stack.casts_parameters
         and work.kernels not in ("unsloth", "foak")
     )
 
@@ -138,8 +143,8 @@ def _mlp_saved(layer: Layer, work: Workload, size: Numbers) -> float:
     else:
         saved = size.act * width
     if layer.experts_per_token:
-        # Tokens are gathered per expert and scattered back.
-        saved += 2 * size.act * work.card.hidden * layer.experts_per_token
+        # Tokens are gathered per expert, weighted and scattered back.
+        saved += work.stack.moe_saved_bytes * work.card.hidden * layer.experts_per_token
     return saved / tiled_shards(work)
 
 
@@ -174,20 +179,47 @@ def saved_without_checkpointing(work: Workload) -> float:
 
 def layer_backward_bytes_per_token(work: Workload) -> float:
     """One layer recomputed and differentiated: its saved tensors and the temporaries of its MLP."""
-    worst = 0.0
-    for run in work.card.runs:
-        saved = saved_bytes_per_token(run.layer, work)
-        transient = work.stack.mlp_transient * numbers(work).act * mlp_width(run.layer) / tiled_shards(work)
-        worst = max(worst, saved + transient)
-    return worst
+    return max(saved_bytes_per_token(run.layer, work) + _transient(run.layer, work) for run in work.card.runs)
 
 
 def layer_transient_bytes_per_token(work: Workload) -> float:
     """The temporaries alone, where the saved tensors of every layer are counted already."""
-    return max(
-        work.stack.mlp_transient * numbers(work).act * mlp_width(run.layer) / tiled_shards(work)
-        for run in work.card.runs
-    )
+    return max(_transient(run.layer, work) for run in work.card.runs)
+
+
+def _transient(layer: Layer, work: Workload) -> float:
+    """MLP temporaries of one layer's backward. Experts run as separate modules go one after another, each with its
+    share of the tokens."""
+    width = 0.0
+    for linear in layer.linears:
+        if not _ends_mlp(linear):
+            continue
+        visits = layer.experts_per_token if linear.experts else 1
+        if linear.experts and work.stack.experts_are_modules:
+            width += linear.inputs * visits / linear.experts
+        else:
+            width += linear.inputs * visits
+    moved = 0.0
+    if layer.experts_per_token and not work.stack.experts_are_modules:
+        moved = work.stack.moe_transient_bytes * work.card.hidden * layer.experts_per_token
+    return (work.stack.mlp_transient * numbers(work).act * width + moved) / tiled_shards(work)
+
+
+# Families whose forward hands out 16-bit logits; under autocast accelerate then makes an fp32 copy of them.
+_NARROW_LOGITS = ("gpt_bigcode", "gpt_neox", "gpt2", "falcon", "opt", "bloom", "starcoder2")
+
+
+def full_logit_bytes(work: Workload) -> float:
+    """Bytes per logit at the peak of the loss where all logits exist."""
+    stack = work.stack
+    each = stack.fused_logit_bytes if work.kernels in ("unsloth", "foak") else stack.full_logit_bytes
+    if work.method == "grpo" and stack.grpo_logit_bytes is not None:
+        each = stack.grpo_logit_bytes
+    if stack.fp16_logit_bytes is not None and work.fp16:
+        each = stack.fp16_logit_bytes
+    if work.autocast and work.stack.narrow_logits_copied and work.card.family in _NARROW_LOGITS:
+        each += 4
+    return each
 
 
 def loss_bytes(work: Workload) -> float:
@@ -197,8 +229,8 @@ def loss_bytes(work: Workload) -> float:
     tokens = work.logit_tokens
     rest = tokens * hidden * (4 + size.act)
     if work.loss == "full":
-        each = work.stack.fused_logit_bytes if work.kernels in ("unsloth", "foak") else work.stack.full_logit_bytes
-        return tokens * vocab * each + rest
+        return tokens * vocab * full_logit_bytes(work) + rest
     chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
     in_chunk = min(tokens, chunk)
-    return in_chunk * vocab * work.stack.full_logit_bytes + rest + tokens * hidden * 4
+    kept = work.stack.kept_logit_bytes_quantised if work.tuning == "qlora" else work.stack.kept_logit_bytes
+    return in_chunk * vocab * 14.0 + tokens * vocab * kept + rest + tokens * hidden * 4

@@ -52,6 +52,18 @@ class Stack:
     autocast_default: bool = False
     casts_parameters: bool = False
     """Mixed precision by casting parameters (FSDP2): activations are 16 bit although weights are fp32."""
+    narrow_logits_copied: bool = False
+    grpo_logit_bytes: float | None = None
+    paged_steps_in_backward: bool = False
+    reported_as: str = "reserved"
+    fp16_logit_bytes: float | None = None
+    kept_logit_bytes: float = 0.0
+    kept_logit_bytes_quantised: float = 0.0
+    quantised_saves_more: float = 0.0
+    norm_keeps_output: bool = False
+    quantised_saves_input: bool = False
+    moe_saved_bytes: float = 4.0
+    moe_transient_bytes: float = 4.0
     experts_are_modules: bool = False
     """Experts are ordinary linear modules (transformers before 5), so 4-bit loading converts them."""
 
@@ -65,10 +77,13 @@ def stack_for(framework: str, kernels: str | None = None) -> Stack:
 
 
 STACKS: dict[str, Stack] = {
-    "fms": replace(TRANSFORMERS, name="fms", experts_are_modules=True),
-    "litgpt": Stack("litgpt", base_follows_trained=True, untied_head=True, head_quantised=True, chunk_tokens=128, extra_saved_per_hidden=5),
-    "torchtune": Stack("torchtune", base_follows_trained=True),
-    "prime-rl": Stack("prime-rl", base_follows_trained=True, casts_parameters=True, full_logit_bytes=17.5),
+    "fms": replace(TRANSFORMERS, name="fms", experts_are_modules=True, narrow_logits_copied=True),
+    "litgpt": Stack("litgpt", base_follows_trained=True, untied_head=True, head_quantised=True, chunk_tokens=128, extra_saved_per_hidden=5.8, norm_keeps_output=True, quantised_saves_input=True, saves_dropout=True, autocast_default=True, kept_logit_bytes=2, kept_logit_bytes_quantised=8, quantised_saves_more=7),
+    "ms-swift": Stack("ms-swift", full_logit_bytes=34),
+    "other": Stack("other", fp16_logit_bytes=8),
+    "torchtune": Stack("torchtune", base_follows_trained=True, fused_norm=True, fused_mlp=True, paged_states_seen=False, paged_steps_in_backward=True, reported_as="allocated"),
+    "prime-rl": Stack("prime-rl", base_follows_trained=True, casts_parameters=True, full_logit_bytes=17.5, moe_saved_bytes=6, moe_transient_bytes=6),
     "unsloth": Stack("unsloth"),
-    "trl": Stack("trl", base_follows_trained=True),
+    "trl": Stack("trl", base_follows_trained=True, full_logit_bytes=12, grpo_logit_bytes=10),
+    "liger": Stack("liger", full_logit_bytes=12),
 }

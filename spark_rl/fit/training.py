@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from spark_rl.fit.activations import (
     checkpoint_bytes_per_token,
+    full_logit_bytes,
     layer_backward_bytes_per_token,
     layer_transient_bytes_per_token,
     loss_bytes,
@@ -112,10 +113,23 @@ def gradient_line(work: Workload, share: float = 1.0, note: str = "") -> Line:
 
 def cast_line(work: Workload) -> Line | None:
     """Autocast keeps a 16-bit copy of every trained fp32 matrix until the forward ends (the frozen ones are recast)."""
-    if not (work.autocast and work.base_bytes == 4 and work.tuning == "full") or work.shard > 1:
+    if not work.autocast or work.base_bytes != 4 or work.shard > 1:
+        return None
+    if work.tuning != "full" and work.checkpointing != "off":
         return None
     count = sum(run.count * run.layer.quantisable_count for run in work.card.runs) + work.card.head_count
     return Line("autocast copies", 2.0 * count, f"{giga(count)} x 2 B", "kept while the forward runs")
+
+
+def head_cast_line(work: Workload) -> Line | None:
+    """An fp32 output layer is cast to 16 bit for its product."""
+    wide = work.base_bytes == 4 or work.kbit_upcast
+    if not wide or work.compute_bytes == 4 or work.stack.casts_parameters or work.shard > 1:
+        return None
+    if work.autocast and work.tuning == "full":
+        return None
+    count = work.card.head_output_count
+    return Line("head cast to 16 bit", 2.0 * count, f"{giga(count)} x 2 B", "while the logits are computed")
 
 
 def dequantise_line(work: Workload) -> Line | None:
@@ -123,6 +137,8 @@ def dequantise_line(work: Workload) -> Line | None:
     if work.tuning != "qlora" or not work.quant:
         return None
     count = work.card.widest_linear_count
+    if work.stack.head_quantised:
+        count = max(count, work.card.head_output_count)
     return Line("dequantised matrix", count * 2.0, f"largest linear {giga(count)} x 2 B", "one at a time")
 
 
@@ -150,10 +166,12 @@ def moments(work: Workload) -> dict[str, list[Line]]:
     full_gradients = gradient_line(work)
     early = gradient_line(work, 1.0 if work.accumulates else head_share)
     extra = [line for line in (cast_line(work), dequantise_line(work)) if line is not None]
+    head = head_cast_line(work)
+    at_loss = [*extra, *([head] if head else [])]
     found = {
-        "loss": [kept, loss, *extra, *([full_gradients] if work.accumulates else [])],
-        "last layer": [kept, layer, early, *[line for line in extra if line.name != "autocast copies"]],
-        "first layer": [last_kept, layer, full_gradients, *[line for line in extra if line.name != "autocast copies"]],
+        "loss": [kept, loss, *at_loss, *([full_gradients] if work.accumulates else [])],
+        "last layer": [kept, layer, early, *[line for line in extra if work.checkpointing == "off" or line.name != "autocast copies"]],
+        "first layer": [last_kept, layer, full_gradients, *[line for line in extra if work.checkpointing == "off" or line.name != "autocast copies"]],
     }
     parked = parked_bytes_per_token(work)
     if parked:
@@ -179,8 +197,7 @@ def _head_share(work: Workload) -> float:
 
 def _loss_formula(work: Workload) -> str:
     if work.loss == "full":
-        each = work.stack.fused_logit_bytes if work.kernels in ("unsloth", "foak") else work.stack.full_logit_bytes
-        return f"{work.logit_tokens} positions x {work.card.vocab} x {each:g} B + hidden states"
+        return f"{work.logit_tokens} positions x {work.card.vocab} x {full_logit_bytes(work):g} B + hidden states"
     chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
     return f"{min(chunk, work.logit_tokens)} positions at a time x {work.card.vocab} x {work.stack.full_logit_bytes:g} B"
 
@@ -222,7 +239,7 @@ def logprob_phase(work: Workload, stays: list[Line]) -> Phase:
 
 def optimizer_phase(work: Workload, weights: list[Line]) -> Phase:
     temporary = optimizer_temporary_bytes(work) / work.state_shard
-    lines = [*weights, gradient_line(work), state_line(work, in_step=True)]
+    lines = [*[line for line in weights if line.name != "gathered weights"], gradient_line(work), state_line(work, in_step=True)]
     if temporary:
         lines.append(Line("optimizer temporaries", temporary, "one more moment (foreach)", work.optimizer))
     return Phase("optimizer step", tuple(lines))

@@ -60,6 +60,8 @@ class Workload:
     base_bytes: int = 2
     """Bytes of a weight that is not quantised and not trained (and of a trained one in full tuning)."""
     compute_bytes: int = 2
+    fp16: bool = False
+    """The 16-bit type is fp16."""
     autocast: bool = False
     """Mixed precision by autocast: weights keep their dtype, matrix products run in 16 bit."""
     adapter_bytes: int = 4
