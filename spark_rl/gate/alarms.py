@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from spark_rl.gate.display import one_line
 from spark_rl.gate.samples import Sample
 from spark_rl.rewards.base import Verdict
 
@@ -15,6 +16,10 @@ MIN_CLUSTER_SHARE = 0.1
 """Equal scores of fewer samples than this share are chance."""
 MANY_SHARE = 0.5
 """Cut-off completions, repeated texts and parts that do not apply are named from this share on."""
+
+
+MAX_REASON = 80
+"""Characters of a reason that an alarm quotes."""
 
 
 def find_alarms(samples: Sequence[Sample]) -> list[str]:
@@ -107,8 +112,7 @@ def _repeated(samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def _commonest(reasons: Sequence[str]) -> str:
-    """The commonest reason, shortened to fit one line of the alarm."""
+    """The commonest reason, as short and harmless text."""
     reason, count = Counter(reasons).most_common(1)[0]
-    flat = " ".join(reason.split())
-    shown = flat if len(flat) <= 80 else flat[:77] + "..."
+    shown = one_line(reason, MAX_REASON)
     return shown if count == len(reasons) else f"{shown} ({count} times)"

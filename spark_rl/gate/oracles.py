@@ -86,7 +86,7 @@ def oracle_opinion(oracle: Oracle, task: Task, sample: Sample) -> Opinion:
         sample_id=sample.id,
         says="disagree" if faults else "agree",
         scored=sample.digest(),
-        reader=oracle.name,
+        reader=f"oracle {oracle.name}",
         kind="oracle",
         note="; ".join(faults),
     )

@@ -1,0 +1,48 @@
+"""What an inspection is about, as a run's files and the task's files are now.
+
+In: a run directory. Out: its recipe, its task and its examples. Reads files; loads no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from spark_rl.dataset import Examples, load_examples
+from spark_rl.errors import RunDirError
+from spark_rl.recipe import Recipe, recipe_from_json
+from spark_rl.rundir import RunDir, read_json
+from spark_rl.task import Task, load_task
+
+
+@dataclass(frozen=True)
+class Subject:
+    recipe: Recipe
+    task: Task
+    examples: Examples
+    """As `load_examples` returns them: fingerprints are taken before any length policy, which needs a tokenizer."""
+
+
+def read_subject(run: RunDir) -> Subject:
+    """Raises RunDirError for a run without recipe or task, ConfigError for a task or data that cannot be read now."""
+    task = read_task(run)
+    return Subject(read_recipe(run), task, load_examples(task))
+
+
+def read_recipe(run: RunDir) -> Recipe:
+    saved = read_json(run.recipe)
+    if saved is None:
+        raise RunDirError(f"{run.path}: has no recipe.json")
+    try:
+        return recipe_from_json(saved)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise RunDirError(f"{run.recipe}: not a recipe of this version: {str(error).splitlines()[0]}") from None
+
+
+def read_task(run: RunDir) -> Task:
+    saved = read_json(run.task)
+    if saved is None or not isinstance(saved.get("path"), str):
+        raise RunDirError(f"{run.path}: does not say which task it is about (task.json)")
+    return load_task(Path(saved["path"]))
