@@ -18,6 +18,8 @@ from spark_rl.rewards.quantity import equal_quantities, parse_quantity, tidy, wi
 Pair = tuple[str, str]
 MAX_ITEMS = 40
 """Longer lists are compared item by item in order only."""
+MAX_ANSWER = 4000
+"""Characters of an answer; a longer one is a text and not an answer."""
 MAX_EXPRESSION = 400
 """Characters of one expression that is worth asking algebra about."""
 
@@ -50,6 +52,8 @@ class Comparison:
 
     def equal(self, gold: str, said: str, depth: int = 0) -> bool | None:
         """True or False; None while `needed` pairs are open."""
+        if max(len(gold), len(said)) > MAX_ANSWER:
+            return False
         gold, said = tidy(gold), tidy(said)
         if not gold or not said:
             return False
@@ -168,7 +172,7 @@ def shape(text: str) -> Shape:
     if inner is not None:
         return Shape("set", tuple(split_top(inner, ",")))
     if inner := _enclosed(text, "{", "}"):
-        return shape(inner)
+        return shape(inner) if not inner.startswith("{") else Shape("atom", (text,))
     for left in "([":
         for right in ")]":
             inner = _enclosed(text, left, right)

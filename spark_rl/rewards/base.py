@@ -181,7 +181,7 @@ def as_verdict(value: Any, reason: str = "") -> Verdict:
 
 
 def check_shape(name: str, result: Any, expected: int) -> list[Any]:
-    """The result as a list of `expected` values; RewardBug with expected and actual when it is not one."""
+    """The result as a list of `expected` values (-1: any number); RewardBug with expected and actual when it is not."""
     try:
         values = None if isinstance(result, str | bytes | Mapping) else list(result)
     except TypeError:  # a number, None, or an array of no dimension
@@ -191,7 +191,7 @@ def check_shape(name: str, result: Any, expected: int) -> list[Any]:
             f"reward {name!r} returned one {type(result).__name__}, expected a list of {expected} values",
             "return one value (or None) per completion: a single number would give every completion the same score",
         )
-    if len(values) != expected:
+    if expected >= 0 and len(values) != expected:
         raise RewardBug(
             f"reward {name!r} returned {len(values)} values, expected {expected}",
             "return one value (or None) per completion, in order",

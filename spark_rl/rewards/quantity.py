@@ -114,7 +114,7 @@ _units(
 _units("money", {"dollar usd": "1", "cent": "1/100"})
 _units("volume", {"l liter litre": "1", "ml milliliter millilitre": "1/1000"})
 
-_UNIT_TAIL = re.compile(r"[A-Za-z][A-Za-z.'’-]*(?:\s*(?:\^\s*\{?-?[123]\}?|/|\s|\\cdot|\(|\)|[A-Za-z.'’,-]))*\Z")
+_UNIT_TAIL = re.compile(r"[A-Za-z](?:[A-Za-z.'’, ()/-]|\^ ?(?:-?[123]|\{-?[123]\})|\\cdot )*\Z")
 _NOT_UNITS = frozenset(
     (
         *("and", "or", "to", "not", "never", "no", "nor", "wrong", "incorrect", "false", "between", "but", "except"),
@@ -307,7 +307,7 @@ def _tail(tail: str) -> tuple[bool, str | None]:
 
 def _unit(tail: str) -> str | None:
     """A unit or noun phrase, singular and lower case; "" for none; None when it is something else."""
-    words = tail.strip()
+    words = " ".join(tail.split())
     if not words:
         return ""
     if len(words) > 80 or not _UNIT_TAIL.match(words):

@@ -1,17 +1,24 @@
 """A user's own reward: a plain TRL callable in a Python file.
 
-In: completions and the row's columns as keyword lists. Out: what the function returned, under the boundary rules.
+In:  completions and the row's columns as keyword lists. Out: what the function returned, under the boundary rules.
+It runs in a process that can be killed, so that a function that hangs stops the run with a sentence and not silently.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from spark_rl.errors import ConfigError, did_you_mean
-from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, as_verdict, check_shape
+from spark_rl.rewards.base import Reward, RewardBug, RewardOptions, Row, Verdict, as_verdict, check_shape
+from spark_rl.rewards.workers import KillablePool
+
+TRAINER_ARGUMENTS = ("trainer_state", "log_extra", "log_metric", "environments")
+"""What TRL hands to a reward besides columns; none of it can cross into another process."""
 
 
 class UserFunctionOptions(RewardOptions):
@@ -21,6 +28,10 @@ class UserFunctionOptions(RewardOptions):
     """Name of a callable in it: `def reward(completions, **columns) -> list[float | None]`."""
     messages: bool = False
     """Hand over completions as lists of messages, for functions written for conversational data."""
+    isolated: bool = True
+    """Run in a helper process. false: in this one, where a hanging function cannot be stopped."""
+    time_limit_s: float = 10.0
+    """Seconds for one completion; a batch may take this times its size."""
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:
@@ -45,6 +56,24 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
     return found
 
 
+def plain_values(result: Any) -> dict[str, Any]:
+    """A function's result as JSON: {"values": [...]}, or {"shape": ...} when it is not a list of values."""
+    try:
+        values = check_shape("", result, -1)
+    except RewardBug:
+        return {"shape": type(result).__name__}
+    return {"values": [_plain(value) for value in values]}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return {"type": type(value).__name__}
+
+
 class UserFunction(Reward[UserFunctionOptions]):
     """The values of the user's function, one per completion."""
 
@@ -53,8 +82,15 @@ class UserFunction(Reward[UserFunctionOptions]):
 
     def __init__(self, name: str | None = None, base_dir: Path | None = None, **options: Any) -> None:
         super().__init__(name, base_dir, **options)
-        self.path = self.base_dir / self.options.file
-        self.function = load_function(self.path, self.options.function)
+        self.path = (self.base_dir / self.options.file).resolve()
+        self.function: Callable[..., Any] | None = None
+        self.pool: KillablePool | None = None
+        if self.options.isolated:
+            setup = {"file": str(self.path), "function": self.options.function}
+            self.pool = KillablePool("user_function", self.options.time_limit_s, setup, max_workers=1, memory_bytes=0)
+            self.pool.warm()  # a missing file or function is told now and not at the first score
+        else:
+            self.function = load_function(self.path, self.options.function)
 
     def judge(self, completion: str, row: Row) -> Verdict:
         return self.judge_batch([completion], [row])[0]
@@ -63,7 +99,50 @@ class UserFunction(Reward[UserFunctionOptions]):
         shown: list[Any] = list(completions)
         if self.options.messages:
             shown = [[{"role": "assistant", "content": text}] for text in completions]
-        names = sorted({name for row in rows for name in row} - {"completions"})
+        names = sorted({name for row in rows for name in row} - {"completions", *TRAINER_ARGUMENTS})
         columns = {"prompts" if name == "prompt" else name: [row.get(name) for row in rows] for name in names}
-        result = self.function(completions=shown, **columns)
-        return [as_verdict(value) for value in check_shape(self.__name__, result, len(completions))]
+        if self.function is not None:
+            values = check_shape(self.__name__, self.function(completions=shown, **columns), len(completions))
+            return [as_verdict(value) for value in values]
+        return self._isolated(shown, columns)
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.close()
+
+    def _isolated(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Verdict]:
+        assert self.pool is not None
+        payload = {"completions": list(completions), "columns": dict(columns)}
+        try:
+            json.dumps(payload)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"reward {self.__name__!r} runs in its own process, and a column cannot be sent there: {error}",
+                "set isolated = false for this part, or drop the column",
+            ) from None
+        limit_s = self.options.time_limit_s * max(1, len(completions))
+        outcome = self.pool.run([payload], limit_s)[0]
+        if outcome.fault == "raised":
+            return [Verdict(None, f"the reward raised {outcome.detail}", is_bug=True)] * len(completions)
+        if outcome.fault is not None:
+            reason = f"the reward did not return within {limit_s:g} s for {len(completions)} completions"
+            return [
+                Verdict(
+                    None,
+                    reason if outcome.fault == "timeout" else f"the reward's process died: {outcome.detail}",
+                    is_bug=True,
+                )
+            ] * len(completions)
+        if "shape" in outcome.value:
+            raise RewardBug(
+                f"reward {self.__name__!r} returned one {outcome.value['shape']}, expected a list of {len(completions)} values",
+                "return one value (or None) per completion: a single number would give every completion the same score",
+            )
+        values = check_shape(self.__name__, outcome.value["values"], len(completions))
+        return [as_verdict(value) for value in values]
+
+
+def accepts(function: Callable[..., Any], argument: str) -> bool:
+    """Whether a function takes a keyword argument, by name or through **kwargs."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(one.name == argument or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO
 
+from spark_rl.errors import SparkError
+
 HANDLERS = {
     "math": "spark_rl.rewards.math_symbolic",
     "user_function": "spark_rl.rewards.user_worker",
@@ -88,7 +90,8 @@ def _work(handle: Callable[[Any], Any], read_fd: int, write_fd: int, memory_byte
         os._exit(0)
     os.setpgid(0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    if memory_bytes:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with os.fdopen(read_fd, "rb") as requests, os.fdopen(write_fd, "wb", buffering=0) as answers:
         for request in requests:
             try:
@@ -113,6 +116,8 @@ def _prepared(module_name: str, setup: dict[str, Any]) -> tuple[Callable[[Any], 
         module.prepare(setup)
     except ModuleNotFoundError as error:
         return None, _line(ready=False, missing=error.name)
+    except SparkError as error:
+        return None, _line(ready=False, unusable=error.message, hint=error.hint)
     except Exception as error:  # noqa: BLE001  worker boundary: told to the caller, who raises it as a config error
         return None, _line(ready=False, unusable=f"{type(error).__name__}: {error}"[:400])
     handle: Callable[[Any], Any] = module.handle

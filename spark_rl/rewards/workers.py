@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_rl.errors import ConfigError, MissingPackage
+from spark_rl.units import GIB
 
 START_LIMIT_S = 120.0
 """Importing a scorer's packages on a loaded machine has been seen to take 20 s."""
@@ -83,7 +84,10 @@ def _kill_all(workers: list[_Worker]) -> None:
 
 
 class KillablePool:
-    """Up to `max_workers` helper processes for one handler, started when there is work for them."""
+    """Up to `max_workers` helper processes for one handler, started when there is work for them.
+
+    `memory_bytes` bounds the address space of each child that works; 0 leaves it unbounded.
+    """
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class KillablePool:
         limit_s: float,
         setup: Mapping[str, Any] | None = None,
         max_workers: int | None = None,
-        memory_bytes: int = 4 * 1024**3,
+        memory_bytes: int = 4 * GIB,
     ) -> None:
         self.handler = handler
         self.limit_s = limit_s
@@ -108,6 +112,14 @@ class KillablePool:
         with self._lock:
             return self._run(payloads, limit_s or self.limit_s)
 
+    def warm(self) -> None:
+        """Start one worker and wait until it can be used; raises ConfigError or MissingPackage when it cannot."""
+        with self._lock:
+            if not self._all:
+                worker = _Worker(self.handler, self.setup, self.memory_bytes)
+                self._all.append(worker)
+                self._settle([worker])
+
     def close(self) -> None:
         """Kill all helper processes; the pool may be used again afterwards."""
         with self._lock:
@@ -122,7 +134,7 @@ class KillablePool:
             while waiting or any(worker.job is not None for worker in busy):
                 self._hire(waiting, busy, payloads, limit_s)
                 for worker in self._ready(busy):
-                    self._collect(worker, busy, waiting, outcomes)
+                    self._collect(worker, busy, outcomes)
                 self._fire_late(busy, outcomes, limit_s)
         except BaseException:
             for worker in busy:
@@ -130,6 +142,18 @@ class KillablePool:
             raise
         self._idle.extend(busy)
         return [outcome or Outcome(fault="crashed", detail="no answer") for outcome in outcomes]
+
+    def _settle(self, busy: list[_Worker]) -> None:
+        """Wait for workers that are starting."""
+        try:
+            while busy:
+                for worker in self._ready(busy):
+                    self._collect(worker, busy, [])
+                self._fire_late(busy, [], START_LIMIT_S)
+        except BaseException:
+            for worker in busy:
+                self._drop(worker)
+            raise
 
     def _hire(self, waiting: deque[int], busy: list[_Worker], payloads: Sequence[Any], limit_s: float) -> None:
         """Hand waiting payloads to idle workers; start another worker when each has several waiting."""
@@ -157,9 +181,7 @@ class KillablePool:
             soonest = min(worker.deadline for worker in busy)
             return [key.data for key, _ in selector.select(max(0.0, soonest - time.monotonic()))]
 
-    def _collect(
-        self, worker: _Worker, busy: list[_Worker], waiting: deque[int], outcomes: list[Outcome | None]
-    ) -> None:
+    def _collect(self, worker: _Worker, busy: list[_Worker], outcomes: list[Outcome | None]) -> None:
         messages, closed = worker.read()
         for message in messages:
             if "ready" in message:
@@ -200,4 +222,4 @@ def _refuse_if_unusable(message: Mapping[str, Any]) -> None:
     if package := message.get("missing"):
         raise MissingPackage(f"package {package!r} is not installed", 'pip install "spark_rl[rewards]"')
     if fault := message.get("unusable"):
-        raise ConfigError(str(fault))
+        raise ConfigError(str(fault), message.get("hint"))
