@@ -22,9 +22,9 @@ def add_parsers(commands: Any) -> None:
     review.add_argument("--reader", metavar="NAME", help="who reads (default: your login name)")
     _add_action(actions, "rescore", run_rescore, "score the same samples with the mended reward")
     export = _add_action(actions, "export", run_export, "write samples and verdicts as CSV or JSONL")
-    export.add_argument("--to", metavar="FILE", type=Path, help=".csv or .jsonl file (default: JSONL on stdout)")
+    export.add_argument("file", metavar="FILE", type=Path, nargs="?", help=".csv or .jsonl (default: JSONL on stdout)")
     bring = _add_action(actions, "import", run_import, "take verdicts from a CSV or JSONL file")
-    bring.add_argument("--from", metavar="FILE", type=Path, required=True, dest="source", help=".csv or .jsonl file")
+    bring.add_argument("file", metavar="FILE", type=Path, help=".csv or .jsonl file")
     bring.add_argument("--reader", metavar="NAME", help="reader of rows that name none")
     _add_action(actions, "sign", run_sign, "close the inspection; refused while anything is open")
     _add_action(actions, "status", run_status, "counts, what stands out, what is missing")
@@ -55,7 +55,7 @@ def run_review(args: argparse.Namespace) -> int:
     if not is_interactive():
         raise ConfigError(
             "reading needs a terminal, and this is none",
-            f"spark-rl inspect export {run.path} --to FILE.csv, fill in verdict and reader, then inspect import",
+            f"spark-rl inspect export {run.path} FILE.csv, fill in verdict and reader, then inspect import",
         )
     with PlainTerminal() as terminal:
         saved = review(inspection, reader, terminal, lambda opinion: write_opinions(run, [opinion]))
@@ -99,22 +99,22 @@ def run_export(args: argparse.Namespace) -> int:
 
     run = _open(args)
     rows = export_rows(read_inspection(run))
-    if args.to is None:
+    if args.file is None:
         for line in to_jsonl(rows).splitlines():
             emit(line)
         return ExitCode.OK
-    if args.to.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--to {args.to}: unknown kind of file {args.to.suffix!r}", "use .csv or .jsonl")
-    if not args.to.parent.is_dir():
-        raise ConfigError(f"--to {args.to}: no such folder")
+    if args.file.suffix.lower() not in FORMATS:
+        raise ConfigError(f"{args.file}: unknown kind of file {args.file.suffix!r}", "use .csv or .jsonl")
+    if not args.file.parent.is_dir():
+        raise ConfigError(f"{args.file}: no such folder")
     csv_text = "\ufeff" + to_csv(rows)  # the mark by which spreadsheets know UTF-8
-    write_text_atomic(args.to, csv_text if args.to.suffix.lower() == ".csv" else to_jsonl(rows))
+    write_text_atomic(args.file, csv_text if args.file.suffix.lower() == ".csv" else to_jsonl(rows))
     if args.json:
-        emit_json({"run": str(run.path), "file": str(args.to), "samples": len(rows)})
+        emit_json({"run": str(run.path), "file": str(args.file), "samples": len(rows)})
     else:
         say(
-            f"{len(rows)} samples written to {args.to}; fill in verdict and reader, then: "
-            f"spark-rl inspect import {run.path} --from {args.to}"
+            f"{len(rows)} samples written to {args.file}; fill in verdict and reader, then: "
+            f"spark-rl inspect import {run.path} {args.file}"
         )
     return ExitCode.OK
 
@@ -124,7 +124,7 @@ def run_import(args: argparse.Namespace) -> int:
     from spark_rl.gate.subject import read_task
 
     run = _open(args)
-    done = import_verdicts(run, args.source, read_task(run), args.reader)
+    done = import_verdicts(run, args.file, read_task(run), args.reader)
     if args.json:
         emit_json(
             {

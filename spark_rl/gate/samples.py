@@ -49,8 +49,8 @@ class Sample:
 
     def digest(self) -> str:
         """SHA-256 over text and score, reasons left out: an opinion is about exactly this."""
-        scores = {name: [verdict.value, verdict.is_bug] for name, verdict in self.parts.items()}
-        content = [self.id, self.prompt, self.completion, self.truncated, self.total, self.correct, scores]
+        scores = {name: [_float(verdict.value), verdict.is_bug] for name, verdict in self.parts.items()}
+        content = [self.id, self.prompt, self.completion, self.truncated, _float(self.total), self.correct, scores]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -245,12 +245,10 @@ def sample_from_json(row: Mapping[str, Any]) -> Sample:
         completion=str(row["completion"]),
         num_tokens=int(row["num_tokens"]),
         truncated=bool(row["truncated"]),
-        total=None if row["total"] is None else float(row["total"]),
+        total=_float(row["total"]),
         correct=None if row["correct"] is None else bool(row["correct"]),
         parts={
-            str(name): Verdict(
-                None if part["value"] is None else float(part["value"]), str(part["reason"]), bool(part["is_bug"])
-            )
+            str(name): Verdict(_float(part["value"]), str(part["reason"]), bool(part["is_bug"]))
             for name, part in row["parts"].items()
         },
         row=dict(row["row"]),
@@ -265,6 +263,11 @@ def name_some(ids: Sequence[str], limit: int = 5) -> str:
 
 def sample_command(run: RunDir) -> str:
     return f"spark-rl inspect sample --run {run.path}"
+
+
+def _float(value: float | None) -> float | None:
+    """1 and 1.0 are the same score."""
+    return None if value is None else float(value)
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -113,6 +113,11 @@ class Bench:
         write_json(run.task, {"path": str(self.task_file), "digest": self.task.file_digest()})
         return run
 
+    def empty_run(self) -> RunDir:
+        """A run directory that is about nothing in particular."""
+        self.num_runs += 1
+        return create_run(self.runs, f"run{self.num_runs}", clock=lambda: 1_700_000_000.0)
+
     def samples(self, num: int = NUM_SAMPLES, seed: int = 1) -> list[Sample]:
         """Every third right, every third wrong, every third malformed."""
         examples = draw_prompts(self.examples, num, seed)
