@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from spark_rl.errors import ConfigError
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, settled
 
 Unit = Literal["tokens", "characters", "words"]
@@ -24,7 +23,7 @@ class LengthPenaltyOptions(RewardOptions):
     buffer: int = Field(gt=0)
     """Over how many units before max_length the penalty grows from 0."""
     unit: Unit = "tokens"
-    """"tokens" needs the column completion_ids, which TRL gives."""
+    """"tokens" needs the column completion_ids, which TRL gives during training; without it the part does not apply."""
 
     @model_validator(mode="after")
     def _room(self) -> LengthPenaltyOptions:
@@ -46,6 +45,8 @@ class LengthPenalty(Reward[LengthPenaltyOptions]):
 
     def judge(self, completion: str, row: Row) -> Verdict:
         length = _length(completion, row, self.options.unit)
+        if length is None:
+            return Verdict(None, "the number of tokens is not known here (no column completion_ids)")
         penalty = soft_overlong(length, self.options.max_length, self.options.buffer)
         return Verdict(penalty, f"{length} {self.options.unit}")
 
@@ -81,15 +82,10 @@ def _sum(judged: Verdict, penalty: Verdict) -> Verdict:
     return Verdict(judged.value + penalty.value, f"{judged.reason}; {penalty.reason}")
 
 
-def _length(completion: str, row: Row, unit: Unit) -> int:
+def _length(completion: str, row: Row, unit: Unit) -> int | None:
     if unit == "characters":
         return len(completion)
     if unit == "words":
         return len(completion.split())
     ids = row.get("completion_ids")
-    if ids is None:
-        raise ConfigError(
-            "the length penalty counts tokens, but there is no column completion_ids",
-            'TRL gives it during training; elsewhere set unit = "characters" or "words"',
-        )
-    return len(ids)
+    return None if ids is None else len(ids)
