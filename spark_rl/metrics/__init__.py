@@ -1,0 +1,10 @@
+"""What the numbers of a GRPO run are called, and reading them from anybody's log. Imports nothing heavy.
+
+catalogue   names, units, axes        log   canonical rows        readers   files -> Log
+"""
+
+from spark_rl.metrics.catalogue import CATALOGUE, Metric, canonical_key, metric_of, part_key
+from spark_rl.metrics.log import Log, Row, log_from_rows
+from spark_rl.metrics.readers import read_log
+
+__all__ = ["CATALOGUE", "Log", "Metric", "Row", "canonical_key", "log_from_rows", "metric_of", "part_key", "read_log"]
