@@ -21,8 +21,8 @@ import psutil
 
 from spark_rl import control
 from spark_rl.errors import ExitCode, RunDirError
-from spark_rl.recipe import recipe_from_json
-from spark_rl.rundir import JsonlWriter, RunDir, read_json, read_jsonl, write_json
+from spark_rl.gate.subject import read_recipe
+from spark_rl.rundir import JsonlWriter, RunDir, read_jsonl, write_json
 from spark_rl.runstate import describe_process, tail_of
 from spark_rl.telemetry import Sampler
 
@@ -64,10 +64,7 @@ class _lock:  # noqa: N801  used as a with-block
 
 def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
     """Run the worker to its end. Returns the run's exit code, which the `run_ended` event carries too."""
-    saved = read_json(run.recipe)
-    if saved is None:
-        raise RunDirError(f"{run.path}: has no recipe.json")
-    recipe = recipe_from_json(saved)
+    recipe = read_recipe(run)
     with _lock(run):
         events, telemetry = JsonlWriter(run.events), JsonlWriter(run.telemetry)
         events.append({"event": "supervisor_started", "stages": list(stages), "pid": os.getpid()})

@@ -27,15 +27,16 @@ from spark_rl.checkpoints import latest_checkpoint
 from spark_rl.dataset import Example, Examples, apply_length_policy, load_examples
 from spark_rl.engines import build_engine
 from spark_rl.engines.base import Command, Completion, Effective, Engine, StepSamples, TrainJob, sampling_of
-from spark_rl.errors import ConfigError, ExitCode, Refused, RunDirError, SparkError
+from spark_rl.errors import ConfigError, ExitCode, Refused, SparkError
 from spark_rl.evaluate import compare
+from spark_rl.gate.subject import read_recipe, read_task
 from spark_rl.models import model_folder
 from spark_rl.probe import ProbeCounts, judge_probe
-from spark_rl.recipe import Recipe, recipe_from_json
+from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
 from spark_rl.rewards.composite import Composite, Scored
 from spark_rl.rundir import JsonlWriter, RunDir, read_json, write_json
-from spark_rl.task import Task, load_task
+from spark_rl.task import Task
 
 STAGES = ("probe", "inspect", "oracle", "train")
 
@@ -132,7 +133,8 @@ class Worker:
         self.recipe: Recipe = read_recipe(run)
         self.task: Task = read_task(run)
         self.composite = Composite(self.task.build_rewards(), gate_on_format=self.task.scoring.gate_on_format)
-        self.examples: Examples = load_examples(self.task)
+        self.data: Examples = load_examples(self.task)
+        self.examples = self.data
         self.training = False
         self.stopped = False
 
@@ -144,7 +146,7 @@ class Worker:
         engine = build_engine(self.recipe, template_arguments(self.task))
         engine.load()
         self.examples = apply_length_policy(
-            self.examples,
+            self.data,
             self.recipe.prompt.max_prompt_length,
             self.recipe.prompt.overlong,
             engine.encode,
@@ -157,26 +159,19 @@ class Worker:
         if "inspect" in self.stages:
             self._inspect(engine)
         if "oracle" in self.stages:
-            gate.sign_with_oracle(
-                self.run, self.recipe, self.task, load_examples(self.task), self._model_folder(), self.recipe.model.id
-            )
+            signed = gate.sign_with_oracle(self.run, *self._subject())
+            self.log.write("signed", reader=signed.reader)
         if "train" in self.stages:
             self._require_signoff()
             self._train(engine)
 
-    def _model_folder(self) -> Path | None:
-        return model_folder(self.recipe.model.id, self.recipe.model.revision)
+    def _subject(self) -> tuple[Recipe, Task, Examples, Path | None, str]:
+        """What a sign-off is about; the data as it is read, before any length policy."""
+        model = self.recipe.model
+        return self.recipe, self.task, self.data, model_folder(model.id, model.revision), model.id
 
     def _require_signoff(self) -> None:
-        gate.require_signoff(
-            self.run,
-            self.recipe,
-            self.task,
-            load_examples(self.task),
-            self._model_folder(),
-            self.recipe.model.id,
-            runs_root=self.run.path.parent,
-        )
+        gate.require_signoff(self.run, *self._subject(), runs_root=self.run.path.parent)
 
     def _score(self, examples: Sequence[Example], completions: Sequence[Completion]) -> list[Scored]:
         rows = [{**example.row, "prompt": example.prompt} for example in examples]
@@ -219,7 +214,12 @@ class Worker:
         completions = engine.generate([example.prompt for example in chosen], sampling, self.log.progress)
         rows = [{**example.row, "prompt": example.prompt} for example in chosen]
         scored = self.composite.score([completion.text for completion in completions], rows)
-        gate.write_samples(self.run, gate.make_samples(chosen, completions, scored))
+        gate.write_samples(
+            self.run,
+            gate.make_samples(chosen, completions, scored),
+            gate.fingerprint(*self._subject()),
+            seed=self.recipe.grpo.seed,
+        )
         self.log.write("samples_drawn", num_samples=len(chosen))
 
     def _evaluate(self, engine: Engine, when: str) -> None:
@@ -282,20 +282,6 @@ def template_arguments(task: Task) -> dict[str, Any]:
     """Extra arguments of the chat template."""
     thinking = {} if task.prompt.enable_thinking is None else {"enable_thinking": task.prompt.enable_thinking}
     return {**thinking, **task.prompt.template_arguments}
-
-
-def read_recipe(run: RunDir) -> Recipe:
-    saved = read_json(run.recipe)
-    if saved is None:
-        raise RunDirError(f"{run.path}: has no recipe.json")
-    return recipe_from_json(saved)
-
-
-def read_task(run: RunDir) -> Task:
-    saved = read_json(run.task)
-    if saved is None:
-        raise RunDirError(f"{run.path}: has no task.json")
-    return load_task(Path(saved["path"]))
 
 
 def prompt_text(prompt: Any) -> str:

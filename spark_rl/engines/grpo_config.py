@@ -176,4 +176,4 @@ def _same(asked: Any, effective: Any) -> bool:
     if asked == effective:
         return True
     # TRL stores "no reporting" as an empty list.
-    return asked == "none" and effective == []
+    return bool(asked == "none" and effective == [])

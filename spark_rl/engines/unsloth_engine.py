@@ -27,7 +27,8 @@ class UnslothEngine(TrlEngine):
         recipe = self.recipe
         model, memory = recipe.model, recipe.memory
         full = recipe.tuning.method == "full"
-        checkpointing: bool | str = {"off": False, "on": True, "unsloth": "unsloth"}[memory.gradient_checkpointing]
+        choices: dict[str, bool | str] = {"off": False, "on": True, "unsloth": "unsloth"}
+        checkpointing = choices[memory.gradient_checkpointing]
         try:
             loaded, tokenizer = FastLanguageModel.from_pretrained(
                 model_name=str(resolve_model(model.id)),
@@ -36,13 +37,14 @@ class UnslothEngine(TrlEngine):
                 dtype=TORCH_DTYPES[model.dtype],
                 load_in_4bit=model.quantization == "bnb-4bit",
                 load_in_8bit=model.quantization == "bnb-8bit",
-                load_in_fp8=model.quantization == "fp8",
                 full_finetuning=full,
                 use_gradient_checkpointing=checkpointing,
                 offload_embedding=memory.offload_embedding,
                 unsloth_tiled_mlp=memory.unsloth_tiled_mlp,
                 random_state=recipe.grpo.seed,
                 fast_inference=False,
+                # The CPU backend hands names it does not know to the model class, so this one only where it is meant.
+                **({"load_in_fp8": True} if model.quantization == "fp8" else {}),
             )
         except (OSError, ValueError) as error:
             raise hub_error(model.id, error) from None
