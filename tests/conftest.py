@@ -1,0 +1,19 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def cases_dir() -> Path:
+    """The folder with other people's data; the test is skipped where it is absent."""
+    folder = Path(os.environ.get("SPARK_RL_CASES") or PROJECT.parent / "shared" / "cases")
+    if not folder.is_dir():
+        pytest.skip(f"no cases at {folder}; SPARK_RL_CASES says where they are")
+    return folder
