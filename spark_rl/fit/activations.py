@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_rl.fit.calibration import UNSLOTH_GRPO_CHUNK_GIB, UNSLOTH_SFT_CHUNK_GIB
 from spark_rl.fit.workload import Workload
 from spark_rl.modelcard import Layer, Linear, is_lora_target
+from spark_rl.units import GIB
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _mixer_saved(layer: Layer, work: Workload, size: Numbers) -> float:
     if attention is None:
         widths = sum(item.outputs for item in layer.linears if item.role == "attention" and item.name != "out_proj")
         return float(3 * act * widths)
-    keys = attention.kv_heads if not work.stack.repeats_kv else attention.heads
+    keys = attention.kv_heads
     total = act * (attention.query_width + attention.output_width)
     total += act * keys * (attention.head_dim + attention.value_dim) + 4 * attention.heads
     if layer.qk_norm and not (work.kernels == "unsloth" or work.stack.fused_norm):
@@ -230,7 +232,24 @@ def loss_bytes(work: Workload) -> float:
     rest = tokens * hidden * (4 + size.act)
     if work.loss == "full":
         return tokens * vocab * full_logit_bytes(work) + rest
+    budget = chunk_budget(work)
+    if budget is not None:
+        return min(tokens * vocab * 14.0, budget) + rest + tokens * hidden * 4
     chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
     in_chunk = min(tokens, chunk)
     kept = work.stack.kept_logit_bytes_quantised if work.tuning == "qlora" else work.stack.kept_logit_bytes
     return in_chunk * vocab * 14.0 + tokens * vocab * kept + rest + tokens * hidden * 4
+
+
+def chunk_budget(work: Workload) -> float | None:
+    """Bytes a loss allows itself that sizes its chunks by free memory; None for fixed chunks."""
+    most = work.stack.chunk_budget_gib
+    if most is None or work.logit_chunk_tokens is not None:
+        return None
+    limit = UNSLOTH_GRPO_CHUNK_GIB if work.method == "grpo" else most
+    budget = limit * GIB
+    if work.free_bytes is not None:
+        budget = min(budget, max(0.25 * GIB, work.free_bytes / 2))
+    elif limit > UNSLOTH_SFT_CHUNK_GIB:
+        budget = UNSLOTH_SFT_CHUNK_GIB * GIB
+    return budget

@@ -170,8 +170,18 @@ def moments(work: Workload) -> dict[str, list[Line]]:
     at_loss = [*extra, *([head] if head else [])]
     found = {
         "loss": [kept, loss, *at_loss, *([full_gradients] if work.accumulates else [])],
-        "last layer": [kept, layer, early, *[line for line in extra if work.checkpointing == "off" or line.name != "autocast copies"]],
-        "first layer": [last_kept, layer, full_gradients, *[line for line in extra if work.checkpointing == "off" or line.name != "autocast copies"]],
+        "last layer": [
+            kept,
+            layer,
+            early,
+            *[line for line in extra if work.checkpointing == "off" or line.name != "autocast copies"],
+        ],
+        "first layer": [
+            last_kept,
+            layer,
+            full_gradients,
+            *[line for line in extra if work.checkpointing == "off" or line.name != "autocast copies"],
+        ],
     }
     parked = parked_bytes_per_token(work)
     if parked:
@@ -199,14 +209,20 @@ def _loss_formula(work: Workload) -> str:
     if work.loss == "full":
         return f"{work.logit_tokens} positions x {work.card.vocab} x {full_logit_bytes(work):g} B + hidden states"
     chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
-    return f"{min(chunk, work.logit_tokens)} positions at a time x {work.card.vocab} x {work.stack.full_logit_bytes:g} B"
+    return (
+        f"{min(chunk, work.logit_tokens)} positions at a time x {work.card.vocab} x {work.stack.full_logit_bytes:g} B"
+    )
 
 
 def forward_backward_phase(work: Workload, stays: list[Line]) -> Phase:
     """The worst moment of the pass, with the name of the moment in the note."""
     candidates = moments(work)
     worst = max(candidates, key=lambda name: sum(line.num_bytes for line in candidates[name] if line.pool == "device"))
-    words = {"loss": "at the loss", "last layer": "at the last layer's backward", "first layer": "at the end of backward"}
+    words = {
+        "loss": "at the loss",
+        "last layer": "at the last layer's backward",
+        "first layer": "at the end of backward",
+    }
     return Phase("forward+backward", (*stays, *candidates[worst]), words[worst])
 
 
@@ -216,7 +232,9 @@ def logprob_phase(work: Workload, stays: list[Line]) -> Phase:
     inner = replace(work, rows=rows, tuning="none" if work.tuning == "full" else work.tuning, checkpointing="on")
     tokens = inner.tokens
     act = numbers(work).act
-    width = max((run.layer.attention.query_width if run.layer.attention else work.card.hidden) for run in work.card.runs)
+    width = max(
+        (run.layer.attention.query_width if run.layer.attention else work.card.hidden) for run in work.card.runs
+    )
     from spark_rl.fit.activations import mlp_width
 
     mlp = max(mlp_width(run.layer) for run in work.card.runs)
@@ -230,16 +248,18 @@ def logprob_phase(work: Workload, stays: list[Line]) -> Phase:
         "old and reference log-probabilities, no gradients",
     )
     worst = max((layer, logits), key=lambda line: line.num_bytes)
-    hidden = Line(
-        "hidden states", tokens * work.card.hidden * numbers(work).residual, f"{tokens} x {work.card.hidden}"
-    )
+    hidden = Line("hidden states", tokens * work.card.hidden * numbers(work).residual, f"{tokens} x {work.card.hidden}")
     extra = dequantise_line(work)
     return Phase("log-prob pass", (*stays, hidden, worst, *([extra] if extra else [])))
 
 
 def optimizer_phase(work: Workload, weights: list[Line]) -> Phase:
     temporary = optimizer_temporary_bytes(work) / work.state_shard
-    lines = [*[line for line in weights if line.name != "gathered weights"], gradient_line(work), state_line(work, in_step=True)]
+    lines = [
+        *[line for line in weights if line.name != "gathered weights"],
+        gradient_line(work),
+        state_line(work, in_step=True),
+    ]
     if temporary:
         lines.append(Line("optimizer temporaries", temporary, "one more moment (foreach)", work.optimizer))
     return Phase("optimizer step", tuple(lines))

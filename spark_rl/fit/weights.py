@@ -38,7 +38,9 @@ def quantised_weight_bytes(quant: str, double_quant: bool) -> float:
     if name in ("fp8", "bnb-8bit", "int8-w8a8", "int8", "8bit"):
         return EIGHT_BIT_BYTES
     known = ("bnb-4bit", "bnb-8bit", "fp8", "gptq-4bit", "gptq-8bit", "int8-w8a8", "mxfp4", "nf4")
-    raise ConfigError(f"unknown weight format {quant!r}", hint=did_you_mean(quant, known) or f"known: {', '.join(known)}")
+    raise ConfigError(
+        f"unknown weight format {quant!r}", hint=did_you_mean(quant, known) or f"known: {', '.join(known)}"
+    )
 
 
 def model_bytes(
@@ -82,13 +84,23 @@ def base_model_bytes(work: Workload) -> float:
     )
 
 
+def _whole_targets(work: Workload) -> int:
+    """Embedding and output layer among the targets, where the stack trains them whole."""
+    if not work.stack.trains_whole_embeddings or isinstance(work.lora_targets, str):
+        return 0
+    return len({name.rsplit(".", 1)[-1] for name in work.lora_targets} & {"embed_tokens", "lm_head"})
+
+
 def adapter_parameters(work: Workload) -> int:
+    """Trained parameters beside a frozen base: LoRA pairs, and whole embeddings where they are trained so."""
     if work.tuning not in ("lora", "qlora"):
         return 0
-    count = work.card.lora_parameter_count(work.lora_rank, work.lora_targets)
-    targets = () if isinstance(work.lora_targets, str) else work.lora_targets
-    trained_whole = [name for name in targets if name.rsplit(".", 1)[-1] in ("embed_tokens+", "lm_head+")]
-    return count + len(trained_whole) * work.card.vocab * work.card.hidden
+    whole = _whole_targets(work)
+    targets = work.lora_targets
+    if whole and not isinstance(targets, str):
+        targets = tuple(name for name in targets if name.rsplit(".", 1)[-1] not in ("embed_tokens", "lm_head"))
+    lora = work.card.lora_parameter_count(work.lora_rank, targets)
+    return lora + whole * work.card.vocab * work.card.hidden
 
 
 def trained_parameters(work: Workload) -> int:
@@ -178,8 +190,13 @@ def optimizer_state_bytes(work: Workload) -> float:
     each = rule.fp32 if trained_bytes(work) == 4 else rule.sixteen
     if work.optimizer.startswith("galore") and work.tuning == "full":
         return _galore_state(work)
-    if not rule.block_quantised or work.tuning != "full":
+    if work.sharding in ("zero1", "zero2", "zero3") and work.compute_bytes == 2:
+        return count * 12.0  # DeepSpeed: fp32 master and both moments
+    if not rule.block_quantised:
         return count * each
+    if work.tuning != "full":
+        exact = _whole_targets(work) * work.card.vocab * work.card.hidden
+        return (count - exact) * each + exact * 4.0 * rule.moments
     # transformers registers every embedding for 32-bit state; a tied output layer is the same tensor.
     card = work.card
     exact = card.embedding_count + card.vector_count

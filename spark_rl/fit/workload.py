@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from spark_rl.fit.stacks import TRANSFORMERS, Stack
+from spark_rl.fit.calibration import TRANSFORMERS, Stack
 from spark_rl.modelcard import ModelCard
 
 Method = Literal["sft", "dpo", "grpo", "pretrain", "vllm", "generate"]
@@ -91,6 +91,8 @@ class Workload:
     sharding: str | None = None
     reference_copy_bytes: int = 0
     """Bytes a weight of a separate reference model; 0 without one."""
+    free_bytes: float | None = None
+    """Device memory that is free once weights and states are there, for losses that size their chunks by it."""
     rollout_sequences: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -1,0 +1,284 @@
+"""The rollout engine: what vLLM claims, what is left for its cache, how many requests that serves.
+
+In: a model's shape, `EngineSettings`, the device's physical size. Out: the budget's terms, cache blocks, tokens and
+concurrency as vLLM works them out; and the effective settings after Unsloth's rewriting. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spark_rl.fit.calibration import (
+    ADVICE_MARGIN_BYTES,
+    EXPERT_WORKSPACE,
+    FORWARD_WIDTHS,
+    GRAPHS_GIB,
+    NON_TORCH_GIB,
+    NON_TORCH_PARALLEL_GIB,
+    OLD_ACTIVATION_GIB,
+    SAMPLER_BYTES_PER_LOGIT,
+)
+from spark_rl.fit.weights import model_bytes
+from spark_rl.fit.workload import EngineSettings
+from spark_rl.modelcard import Attention, ModelCard
+from spark_rl.units import GIB
+
+BLOCK_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """How the engine arranges the cache: groups of equally many layers that share one pool of blocks."""
+
+    layers_per_group: int
+    full_groups: int
+    sliding_groups: int
+    page_bytes: float
+    """Bytes of one block of one layer."""
+    window: int | None
+    chunked: bool = False
+    """Local layers attend to fixed chunks (Llama-4) and not to a sliding window, which may straddle one more block."""
+
+    @property
+    def block_bytes(self) -> float:
+        """One block of one group."""
+        return self.page_bytes * self.layers_per_group
+
+    @property
+    def groups(self) -> int:
+        return self.full_groups + self.sliding_groups
+
+    def blocks_per_request(self, tokens: int, batched_tokens: int) -> int:
+        full = math.ceil(tokens / BLOCK_TOKENS)
+        if not self.sliding_groups:
+            return self.full_groups * full
+        assert self.window is not None
+        held = min(self.window - 1 + batched_tokens, tokens)
+        if self.chunked:
+            held = min(self.window, tokens)
+        sliding = math.ceil(held / BLOCK_TOKENS) + (0 if self.chunked else 1)
+        return self.full_groups * full + self.sliding_groups * sliding
+
+
+def cache_layout(card: ModelCard, element_bytes: float = 2, parallel: int = 1, old_engine: bool = False) -> CacheLayout:
+    """The groups the engine makes. Layers of one kind fill groups as large as the rarer kind; the rest is padding:
+    gemma-3-27b's 10 full and 52 sliding layers become 7 groups of 10."""
+    full, sliding = 0, 0
+    window: int | None = None
+    widest = 0.0
+    for run in card.runs:
+        attention = run.layer.attention
+        if attention is None or not attention.keeps_cache:
+            continue
+        widest = max(widest, _page_bytes(attention, element_bytes, parallel))
+        if attention.window and not old_engine:
+            sliding += run.count
+            window = attention.window
+        else:
+            full += run.count
+    if not full or not sliding:
+        return CacheLayout(max(1, full + sliding), int(full > 0), int(sliding > 0), widest, window)
+    size = min(full, sliding)
+    if max(full, sliding) < 1.25 * size:
+        size = max(full, sliding)
+    return CacheLayout(
+        size, math.ceil(full / size), math.ceil(sliding / size), widest, window, card.family == "llama4_text"
+    )
+
+
+def _page_bytes(attention: Attention, element_bytes: float, parallel: int) -> float:
+    if attention.latent is not None:
+        return BLOCK_TOKENS * attention.latent * element_bytes
+    heads = max(1.0, attention.kv_heads / parallel)
+    return BLOCK_TOKENS * heads * (attention.head_dim + attention.value_dim) * element_bytes
+
+
+@dataclass(frozen=True)
+class CacheCapacity:
+    cache_bytes: float
+    tokens: int
+    concurrency: float
+    """Requests of the full length that fit at once."""
+
+
+def cache_capacity(
+    card: ModelCard,
+    cache_bytes: float,
+    request_tokens: int,
+    *,
+    element_bytes: float = 2,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    batched_tokens: int = 8192,
+) -> CacheCapacity:
+    """Tokens and concurrency of a cache. Negative room means none; nothing is rounded up."""
+    layout = cache_layout(card, element_bytes, tensor_parallel)
+    blocks = max(0, int(cache_bytes * pipeline_parallel // layout.block_bytes))
+    tokens = blocks // max(1, layout.groups) * BLOCK_TOKENS
+    per_request = layout.blocks_per_request(max(1, request_tokens), batched_tokens)
+    return CacheCapacity(cache_bytes, tokens, blocks / max(1, per_request))
+
+
+@dataclass(frozen=True)
+class EngineBudget:
+    """The terms of `KV = utilisation x physical total - weights - non-torch - activation`, in bytes."""
+
+    claim: float
+    weights: float
+    non_torch: float
+    activation: float
+    cache: float
+    graphs: float
+    shared_weights: bool
+
+    @property
+    def outside(self) -> float:
+        """Everything on the device, graphs included."""
+        return self.claim + self.graphs
+
+    def sentence(self) -> str:
+        g = GIB
+        return (
+            f"cache {self.cache / g:.2f} GiB = budget {self.claim / g:.2f} - weights {self.weights / g:.2f} - non-torch "
+            f"{self.non_torch / g:.2f} - activation {self.activation / g:.2f}"
+        )
+
+
+def engine_weight_bytes(card: ModelCard, engine: EngineSettings, plain_bytes: float = 2) -> float:
+    total = model_bytes(
+        card,
+        plain_bytes=plain_bytes,
+        quant=engine.weight_quant,
+        double_quant=engine.weight_quant in ("bnb-4bit",),
+        experts_quantised=str(engine.weight_quant).startswith(("fp8", "int8", "mxfp4", "gptq", "awq")),
+    )
+    lora = card.lora_parameter_count(engine.lora_rank, "all-linear", experts=False) * 2 if engine.lora_rank else 0
+    return (total + lora) / engine.tensor_parallel / engine.pipeline_parallel
+
+
+def activation_bytes(card: ModelCard, engine: EngineSettings) -> float:
+    """Peak of the engine's profiling run."""
+    if engine.version is not None and _older_than(engine.version, (0, 17)) and not _older_than(engine.version, (0, 10)):
+        return OLD_ACTIVATION_GIB * GIB
+    sequences = min(engine.max_num_seqs or 256, 1024)
+    batched = engine.max_batched_tokens or 4096
+    experts = 0.0
+    for run in card.runs:
+        width = max((item.inputs for item in run.layer.linears if item.experts and item.name == "down_proj"), default=0)
+        experts = max(experts, 4.0 * width * run.layer.experts_per_token / engine.tensor_parallel)
+    mlp = max(max((item.outputs for item in run.layer.linears), default=card.hidden) for run in card.runs)
+    return (
+        sequences * card.vocab * SAMPLER_BYTES_PER_LOGIT
+        + EXPERT_WORKSPACE * batched * experts
+        + FORWARD_WIDTHS * batched * 2 * (mlp + 4 * card.hidden)
+    )
+
+
+def _older_than(version: str, limit: tuple[int, int]) -> bool:
+    parts = version.split(".")
+    try:
+        return (int(parts[0]), int(parts[1])) < limit
+    except (ValueError, IndexError):
+        return False
+
+
+def engine_budget(
+    card: ModelCard,
+    engine: EngineSettings,
+    device_total: float,
+    *,
+    plain_bytes: float = 2,
+    shared_weights: float | None = None,
+) -> EngineBudget:
+    """The engine's terms on a device of this physical size."""
+    weights = engine_weight_bytes(card, engine, plain_bytes) if shared_weights is None else shared_weights
+    non_torch = (NON_TORCH_GIB if engine.tensor_parallel == 1 else NON_TORCH_PARALLEL_GIB) * GIB
+    activation = activation_bytes(card, engine)
+    graphs = GRAPHS_GIB * GIB if engine.cuda_graphs else 0.0
+    if engine.kv_cache_bytes is not None:
+        cache = float(engine.kv_cache_bytes)
+        claim = weights + non_torch + activation + cache
+    else:
+        claim = (engine.utilization if engine.utilization is not None else 0.9) * device_total
+        cache = claim - weights - non_torch - activation
+    return EngineBudget(claim, weights, non_torch, activation, cache, graphs, shared_weights is not None)
+
+
+# Unsloth with standby replaces the asked share by one of these, times 0.95 from vLLM 0.11 on.
+STANDBY_TIERS = ((40.0, 0.925), (25.0, 0.9), (20.0, 0.825), (14.0, 0.8), (10.0, 0.775), (0.0, 0.75))
+STANDBY_OVERRIDE_VARIABLE = "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE"
+
+
+def standby_utilization(device_total_gib: float) -> float:
+    """The share Unsloth's standby sets, whatever was asked: 0.879 on a 40 GB card."""
+    for floor, share in STANDBY_TIERS:
+        if device_total_gib >= floor:
+            return share * 0.95
+    return STANDBY_TIERS[-1][1] * 0.95
+
+
+def effective_utilization(asked: float, device_total_gib: float, *, standby: bool, override: bool = False) -> float:
+    """What the engine will really claim."""
+    if standby and not override:
+        return standby_utilization(device_total_gib)
+    return asked
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """The eight numbers of a logged start-up, in GiB."""
+
+    total_gib: float
+    free_gib: float
+    utilization: float
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    graphs_gib: float
+
+
+@dataclass(frozen=True)
+class StartUpVerdict:
+    fits: bool
+    cache_gib: float
+    short_gib: float
+    """How much is missing; 0 when it fits."""
+    cache_cap_bytes: int | None
+    """The cache size that would fit, rounded down; None when it fits."""
+    sentence: str
+
+
+def judge_start_up(log: StartUp) -> StartUpVerdict:
+    """Whether a start-up with these terms survives graph capture, which the engine's budget does not contain."""
+    claim = log.utilization * log.total_gib
+    used = log.weights_gib + log.non_torch_gib + log.activation_gib
+    cache = claim - used
+    four = (
+        f"budget {claim:.2f}, weights {log.weights_gib:.2f}, activation {log.activation_gib:.2f}, "
+        f"non-torch {log.non_torch_gib:.2f} GiB"
+    )
+    if cache <= 0:
+        return StartUpVerdict(False, cache, -cache, None, f"no room for a KV cache ({cache:.2f} GiB): {four}")
+    need = claim + log.graphs_gib
+    if need <= log.free_gib:
+        return StartUpVerdict(True, cache, 0.0, None, f"KV cache {cache:.2f} GiB: {four}")
+    short = need - log.free_gib
+    cap = claim - used - log.graphs_gib - ADVICE_MARGIN_BYTES / GIB
+    return StartUpVerdict(
+        False,
+        cache,
+        short,
+        int(cap * GIB),
+        f"does not fit by {short:.2f} GiB: {four}, CUDA graphs {log.graphs_gib:.2f} outside the budget, "
+        f"{log.free_gib:.2f} free; cap the KV cache at {cap * GIB / 1e9:.2f} GB",
+    )
+
+
+def judge_cache(cache_bytes: float, concurrency: float, sentence: str) -> str | None:
+    """Why an engine with this cache cannot serve, or None."""
+    if cache_bytes <= 0:
+        return f"no room for a KV cache: {sentence}"
+    if concurrency < 1:
+        return f"the cache holds {concurrency:.2f} of one request of the full length: {sentence}"
+    return None
