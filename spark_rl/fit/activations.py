@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_rl.fit.calibration import UNSLOTH_GRPO_CHUNK_GIB, UNSLOTH_SFT_CHUNK_GIB
+from spark_rl.fit.calibration import CHUNK_SHARE_OF_FREE, UNSLOTH_GRPO_CHUNK_GIB, UNSLOTH_SFT_CHUNK_GIB
 from spark_rl.fit.workload import Workload
 from spark_rl.modelcard import Layer, Linear, is_lora_target
 from spark_rl.units import GIB
@@ -249,7 +249,7 @@ def chunk_budget(work: Workload) -> float | None:
     limit = UNSLOTH_GRPO_CHUNK_GIB if work.method == "grpo" else most
     budget = limit * GIB
     if work.free_bytes is not None:
-        budget = min(budget, max(0.25 * GIB, work.free_bytes / 2))
+        budget = min(budget, max(0.25 * GIB, work.free_bytes * CHUNK_SHARE_OF_FREE))
     elif limit > UNSLOTH_SFT_CHUNK_GIB:
         budget = UNSLOTH_SFT_CHUNK_GIB * GIB
     return budget

@@ -142,7 +142,7 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
         compute_bytes=compute,
         fp16=row.get("compute_dtype") == "fp16",
         autocast=autocast not in (None, "none") or (autocast is None and stack.autocast_default),
-        adapter_bytes=DTYPE_BYTES.get(row.get("param_dtype") or "", 4),
+        adapter_bytes=2 if stack.narrow_adapters and tuning == "qlora" else DTYPE_BYTES.get(row.get("param_dtype") or "", 4),
         lora_rank=int(row.get("lora_rank") or 16),
         lora_targets=_targets(row),
         optimizer=optimizer.split()[0].replace("lora-fa", "adamw"),
@@ -171,10 +171,16 @@ def _torch_bytes(phase: Phase, work: Workload) -> float:
     return total + (phase.of_owner("managed") if work.stack.paged_states_seen else 0.0)
 
 
+_STATIC = ("weights", "adapter weights", "reference model", "optimizer state")
+"""Lines allocated once: they leave no holes in the allocator's blocks."""
+
+
 def reserved_bytes(phase: Phase, work: Workload) -> float:
     """What the allocator holds in this phase, fragmentation included; the engine's own pool is counted as it is."""
-    torch = _torch_bytes(phase, work) * work.stack.reserved_ratio + work.stack.reserved_extra_gib * GIB
-    return torch + phase.of_owner("engine")
+    still = sum(line.num_bytes for line in phase.lines if line.name in _STATIC and line.owner == "torch")
+    moving = _torch_bytes(phase, work) - still
+    stack = work.stack
+    return still + moving * stack.reserved_ratio + stack.reserved_extra_gib * GIB + phase.of_owner("engine")
 
 
 def _in_metric(phase: Phase, work: Workload, metric: str | None) -> float:
@@ -249,6 +255,7 @@ def predict_start_up(row: Mapping[str, Any], card: ModelCard) -> Prediction:
     non_torch = terms[2] if terms[2] is not None else (0.25 if engine.tensor_parallel == 1 else 2.1)
     activation = terms[3] if terms[3] is not None else activation_bytes(card, engine) / GIB
     cache: float | None = None
+    logged = None not in terms or kv.get("kv_gib") is not None
     if None not in terms and claim is not None:
         cache = claim - weights - non_torch - activation
     elif kv.get("kv_gib") is not None:
@@ -268,7 +275,7 @@ def predict_start_up(row: Mapping[str, Any], card: ModelCard) -> Prediction:
         None if predicted is None else predicted + 1.4,
         verdict,
         "engine start",
-        None if capacity is None or not kv.get("at_tokens") else round(capacity.concurrency, 4),
+        None if capacity is None or not kv.get("at_tokens") or not logged else round(capacity.concurrency, 4),
         None if capacity is None else capacity.tokens,
     )
 

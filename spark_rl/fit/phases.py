@@ -166,7 +166,7 @@ def _sync_phase(
     else:
         note = "one parameter at a time"
     lines.append(Line("sync buffer", 2.0 * widest * 2, f"2 x {giga(widest)} x 2 B", note))
-    if work.shard > 1:
+    if work.shard > 1 and not work.stack.layered_gather:
         lines.append(
             Line("gathered model", base_model_bytes(work), "all shards", "a full gather without layered summon")
         )
