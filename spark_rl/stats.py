@@ -6,6 +6,7 @@ Each function names where its formula comes from.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -172,7 +173,16 @@ def _square_and_add(first: float, second: float, phi: float) -> float:
 
 
 def _exact_trend_p(n: int, score: int) -> float:
-    """Share of the n! orderings whose |score| is at least this one's, from the number of inversions (Kendall 1938)."""
+    """Share of the n! orderings whose |score| is at least this one's (Kendall 1938)."""
+    pairs = n * (n - 1) // 2
+    counts = _orderings_by_inversions(n)
+    extreme = sum(count for inversions, count in enumerate(counts) if abs(pairs - 2 * inversions) >= abs(score))
+    return float(Fraction(extreme, math.factorial(n)))
+
+
+@functools.lru_cache(maxsize=EXACT_TREND_LIMIT)
+def _orderings_by_inversions(n: int) -> tuple[int, ...]:
+    """How many orderings of n values have 0, 1, 2, ... inversions."""
     counts = [1]
     for size in range(2, n + 1):
         wider = [0] * (len(counts) + size - 1)
@@ -180,6 +190,4 @@ def _exact_trend_p(n: int, score: int) -> float:
             for shift in range(size):
                 wider[inversions + shift] += count
         counts = wider
-    pairs = n * (n - 1) // 2
-    extreme = sum(count for inversions, count in enumerate(counts) if abs(pairs - 2 * inversions) >= abs(score))
-    return float(Fraction(extreme, math.factorial(n)))
+    return tuple(counts)

@@ -30,6 +30,9 @@ SPIKE_NEIGHBOURS = 10
 BLOWN_KL = 2.0
 """Nats a token, lasting: the policy has left the model it started from. (Axolotl's table calls > 2 bad.)"""
 
+SWING = 0.4
+"""Range of the reward in the second half, over the largest reward of the run: more than batches of alike prompts differ."""
+
 CUT_SHARE = 0.3
 MOSTLY_CUT_SHARE = 0.8
 """Shares of cut completions that earn a warning and a fault (the same as Axolotl's table)."""
@@ -96,7 +99,8 @@ def shortcut(view: View) -> Iterator[Finding]:
     tail = series[len(series) // 2 :]
     rewards = [value for _, value in tail]
     span = max(value for _, value in series) - min(value for _, value in series)
-    if span <= 0 or max(rewards) - min(rewards) < 0.4 * span:
+    scale = max(span, *(abs(value) for _, value in series))
+    if span <= 0 or max(rewards) - min(rewards) < SWING * scale:
         return
     halved = _halved_step(view)
     fast = halved is not None and halved <= FAST_STEPS

@@ -75,7 +75,8 @@ def zero_variance(view: View) -> Iterator[Finding]:
     main = max(counts, key=counts.__getitem__) if whole_rows else None
     # A short log has no late part of its own: a quarter of few rows is chance.
     judged_share = late_share if len(shares) >= MIN_TREND_ROWS else mean_share
-    settled = {places[step] for step in whole_rows if step in late([at for at, _ in shares])}
+    late_steps = set(late([at for at, _ in shares]))
+    settled = {place for step, place in places.items() if step in late_steps}
     only_solved = bool(settled) and settled == {"ceiling"}
     severity = "info"
     if not only_solved and judged_share >= WASTED_ZERO_SHARE:
@@ -86,7 +87,7 @@ def zero_variance(view: View) -> Iterator[Finding]:
             f" Rows without any: {len(whole_rows)} of {len(shares)}: {counts['floor']} at the bottom of the reward, "
             f"{counts['ceiling']} at the top, {counts['plateau']} on a plateau between."
         )
-    words += _plateau_words(view, [step for step in whole_rows if places[step] == "plateau"])
+    words += _plateau_words(view, [step for step, place in places.items() if place == "plateau"])
     yield Finding(
         id="zero_variance",
         severity=severity,  # type: ignore[arg-type]
@@ -152,7 +153,7 @@ def reward_trend(view: View) -> Iterator[Finding]:
     chance = "" if way.p_value is None else f", p = {way.p_value:.2g} by Mann-Kendall over block means"
     evidence = view.ends(key)
     if way.direction == "improving":
-        stands = _stands_still(view.log.series(key))
+        stands = _stands_still(view.log.series(key)) if way.sureness != "perhaps" else None
         title = "Reward improving" if way.sureness == "surely" else f"Reward {way.sureness} improving"
         yield Finding(
             "reward_trend",
@@ -175,8 +176,8 @@ def reward_trend(view: View) -> Iterator[Finding]:
         )
         yield Finding(
             "reward_trend",
-            "warning",
-            "Reward falls again" if way.direction == "late_fall" else "Reward falling",
+            "info" if way.direction == "falling" and way.sureness == "perhaps" else "warning",
+            "Reward falls again" if way.direction == "late_fall" else f"Reward {way.sureness} falling",
             words + _part_words(parts) + _few_words(view),
             evidence,
             (

@@ -6,13 +6,15 @@ a step. Pure.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from spark_rl.metrics.catalogue import BOOKKEEPING, SUMMARY_KEYS, canonical_key, is_part_mean
+
+OVERFLOW = 1e30
+"""A logged number beyond this is no measurement any more; it counts as infinite."""
 
 EVAL = "eval_"
 """Prefix of the names in TRL's evaluation rows."""
@@ -147,8 +149,8 @@ def _parse(raw: Mapping[str, Any]) -> tuple[int | None, dict[str, float], frozen
             continue
         key = canonical_key(name)
         if key == "step":
-            step = int(parsed) if math.isfinite(parsed) else None
-        elif math.isfinite(parsed):
+            step = int(parsed) if abs(parsed) < OVERFLOW else None
+        elif abs(parsed) < OVERFLOW:
             # A row may hold the old and the new name of one thing; the new one counts.
             if key not in values or key == name:
                 values[key] = parsed
