@@ -16,7 +16,7 @@ from spark_rl.gate.samples import make_samples, read_samples
 from spark_rl.rewards.composite import Composite
 from spark_rl.task import list_tasks, load_task
 
-from .conftest import Bench, Said, task_text
+from .conftest import Bench, Said, score, task_text
 
 
 def demo_run(bench: Bench, wrong_reward: bool = False):  # type: ignore[no-untyped-def]
@@ -27,7 +27,7 @@ def demo_run(bench: Bench, wrong_reward: bool = False):  # type: ignore[no-untyp
     for index, example in enumerate(examples):
         right = str(example.row["answer"])
         texts.append((right, right[1:-1], right[::-1].replace("[", "(").replace("]", "["), "?", right + "[")[index % 5])
-    scored = Composite(bench.task.build_rewards()).score(texts, [example.row for example in examples])
+    scored = score(bench.task, texts, [example.row for example in examples])
     if wrong_reward:
         scored[7], scored[10] = scored[10], scored[7]
     samples = make_samples(examples, [Said(text, len(text)) for text in texts], scored)
