@@ -84,7 +84,7 @@ def sentence_lines(text: str, width: int, indent: str = "  ") -> list[str]:
             lines[-1] += f" {word}"
         else:
             start = indent if lines else ""
-            pieces = wrap(word, max(1, width - len(start)))
+            pieces = wrap(word, max(1, width - len(indent)))
             lines += [start + pieces[0], *(indent + piece for piece in pieces[1:])]
     return lines or [""]
 

@@ -27,7 +27,7 @@ FORMATS = (".csv", ".jsonl")
 OWN_COLUMNS = ("id", "verdict", "note", "reader")
 _FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet runs a cell that begins like this; such a cell leaves with an apostrophe before it."""
-_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 MAX_PROBLEMS = 20
 
 
@@ -219,7 +219,7 @@ def _csv_cell(value: Any) -> str:
     if value is None:
         return ""
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    text = text.replace("\0", "\\x00")
+    text = text.replace("\0", "\\x00").encode("utf-8", errors="backslashreplace").decode("utf-8")
     risky = isinstance(value, str) and text.startswith(_FORMULA_START)
     return f"'{text}" if risky else text
 
