@@ -246,8 +246,21 @@ _FUSED: dict[str, tuple[str, ...]] = {
     "k": ("k_proj", "qkv_proj"),
     "v": ("v_proj", "qkv_proj"),
     "c_proj": ("attn_c_proj", "mlp_c_proj"),
-    "mlp": ("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2", "w1", "w2", "w3",
-            "dense_h_to_4h", "dense_4h_to_h", "c_fc", "mlp_c_proj"),
+    "mlp": (
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+        "gate_up_proj",
+        "fc1",
+        "fc2",
+        "w1",
+        "w2",
+        "w3",
+        "dense_h_to_4h",
+        "dense_4h_to_h",
+        "c_fc",
+        "mlp_c_proj",
+    ),
 }
 _EVERYTHING = ("all-linear", "all", "all_linear")
 
