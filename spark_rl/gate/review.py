@@ -7,6 +7,7 @@ disk before the next screen. The screen is a list of lines; nothing here prints.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -19,6 +20,8 @@ from spark_rl.gate.samples import Sample, review_order
 from spark_rl.gate.status import counts_text
 
 MIN_WIDTH, MIN_HEIGHT = 40, 12
+MAX_NOTE_LINES = 3
+"""Of a note or message at the foot; the rest of the screen belongs to the sample."""
 VERDICT_KEYS: dict[str, Says] = {"a": "agree", "d": "disagree", "u": "unsure"}
 FOOTER = "a agree  d disagree  u unsure  n note  b back  f forward  ? help  q leave"
 
@@ -84,13 +87,13 @@ class Session:
 
 
 def review(inspection: Inspection, reader: str, terminal: Terminal, save: Callable[[Opinion], None]) -> dict[str, int]:
-    """Show samples until the reader leaves. Returns how many opinions of each kind were saved now."""
+    """Show samples until the reader leaves. Returns how many samples got each verdict now."""
     kind = reader_kind(reader)
     seed = inspection.drawn.seed if inspection.drawn else 0
     order = tuple(review_order(inspection.samples, seed))
     session = Session(inspection, order, tuple(find_alarms(inspection.samples)), reader)
     opinions = dict(inspection.opinions)
-    saved: dict[str, int] = {}
+    saved: dict[str, Says] = {}
 
     def keep(sample: Sample, says: Says, note: str) -> str:
         opinion = Opinion(sample.id, says, sample.digest(), reader, kind, note)
@@ -99,7 +102,7 @@ def review(inspection: Inspection, reader: str, terminal: Terminal, save: Callab
             return problem
         save(opinion)
         opinions[sample.id] = opinion
-        saved[says] = saved.get(says, 0) + 1
+        saved[sample.id] = says
         return ""
 
     view = View("start", first_open(order, opinions) or 0)
@@ -109,7 +112,7 @@ def review(inspection: Inspection, reader: str, terminal: Terminal, save: Callab
         key = terminal.key()
         view = replace(view, message="")
         if key in ("q", ""):
-            return saved
+            return dict(Counter(saved.values()))
         if view.page in ("start", "help"):
             view = View("sample" if order else "end", view.position)
         elif key == "?":
@@ -200,11 +203,7 @@ def screen(
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return [f"Needs {MIN_WIDTH}x{MIN_HEIGHT},"[:width], f"have {width}x{height}; q leaves"[:width]][:height]
     if view.page == "help":
-        lines = [
-            piece
-            for text in (*HELP, *(f"! {alarm}" for alarm in session.alarms))
-            for piece in sentence_lines(text, width)
-        ]
+        lines = [piece for text in (*(f"! {alarm}" for alarm in session.alarms), *HELP) for piece in _ours(text, width)]
         return [*lines[: height - 1], "any key goes back"]
     if view.page != "sample":
         return _summary(session, view, opinions, width, encoding)[:height]
@@ -272,8 +271,17 @@ def sample_page(
     mine = "no verdict yet"
     if opinion:
         mine = f"{opinion.says} ({opinion.reader})" + (f": {opinion.note}" if opinion.note else "")
-    foot = ["-" * width, one_line(view.message or mine, width, encoding), one_line(FOOTER, width, encoding)]
+    foot = [
+        "-" * width,
+        *sentence_lines(printable(view.message or mine, encoding), width)[:MAX_NOTE_LINES],
+        *_ours(FOOTER, width),
+    ]
     return head, text, foot
+
+
+def _ours(text: str, width: int) -> list[str]:
+    """Our own line as it is where it fits, else broken between words."""
+    return [text] if len(text) <= width else sentence_lines(text, width)
 
 
 def number_text(value: float | None) -> str:
