@@ -9,7 +9,7 @@ variants  when DAPO, Dr.GRPO or GSPO is worth a try                 context   se
 
 from spark_rl.diagnose.context import Context, context_from_recipe
 from spark_rl.diagnose.finding import Diagnosis, Evidence, Finding, VariantAdvice
-from spark_rl.diagnose.judge import diagnose, diagnose_run
+from spark_rl.diagnose.judge import diagnose, diagnose_run, log_of_run
 
 __all__ = [
     "Context",
@@ -20,4 +20,5 @@ __all__ = [
     "context_from_recipe",
     "diagnose",
     "diagnose_run",
+    "log_of_run",
 ]

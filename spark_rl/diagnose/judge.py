@@ -11,7 +11,7 @@ from spark_rl.diagnose.finding import Diagnosis, Finding, worst_first
 from spark_rl.diagnose.variants import advise
 from spark_rl.diagnose.view import View
 from spark_rl.errors import SparkError
-from spark_rl.metrics import Log, log_from_rows
+from spark_rl.metrics import Log, group_columns, log_from_rows, read_samples, with_columns
 from spark_rl.rundir import RunDir, read_json
 from spark_rl.runstate import RunState
 from spark_rl.task import load_task
@@ -49,8 +49,16 @@ def diagnose(log: Log, context: Context | None = None) -> Diagnosis:
 
 def diagnose_run(state: RunState) -> Diagnosis:
     """The diagnosis of one of our runs, with what its recipe, task and held-out results add."""
+    return diagnose(log_of_run(state), context_of_run(state))
+
+
+def log_of_run(state: RunState) -> Log:
+    """The metric rows of one of our runs, with what its saved completions tell about their groups."""
     log = log_from_rows(state.metrics, str(state.run.metrics), state.num_skipped)
-    return diagnose(log, context_of_run(state))
+    num_generations = (state.recipe.get("grpo") or {}).get("num_generations")
+    if not isinstance(num_generations, int):
+        return log
+    return with_columns(log, group_columns(read_samples(state.run.samples), num_generations))
 
 
 def context_of_run(state: RunState) -> Context:

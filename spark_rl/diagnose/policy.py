@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from spark_rl.diagnose.finding import Evidence, Finding
+from spark_rl.diagnose.finding import Evidence, Finding, Severity
 from spark_rl.diagnose.view import MIN_ROWS, PROBABLE, View, early, late, middle, series_trend, thin
 from spark_rl.stats import mean
 
@@ -211,7 +211,8 @@ def length_at_cap(view: View) -> Iterator[Finding]:
         if last < CUT_SHARE:
             return
         words = f"{last:.0%} of completions are cut off in the last quarter ({first:.0%} at the start)"
-        key, severity = "completions/clipped_ratio", "fault" if last >= MOSTLY_CUT_SHARE else "warning"
+        key = "completions/clipped_ratio"
+        severity: Severity = "fault" if last >= MOSTLY_CUT_SHARE else "warning"
     elif len(lengths) >= 3 and cap is not None:
         values = [value for _, value in lengths]
         first, last = mean(early(values)), mean(late(values))
@@ -224,7 +225,7 @@ def length_at_cap(view: View) -> Iterator[Finding]:
     words += f"; the cap is {cap} tokens" if cap is not None and key != "completions/mean_length" else ""
     yield Finding(
         "length_at_cap",
-        severity,  # type: ignore[arg-type]
+        severity,
         "The cap on length is too small",
         f"{words}: an answer that is cut off cannot be right, whatever it was going to say.",
         view.ends(key),

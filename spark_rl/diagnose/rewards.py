@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_rl.diagnose.finding import Evidence, Finding
+from spark_rl.diagnose.finding import Evidence, Finding, Severity
 from spark_rl.diagnose.view import MIN_TREND_ROWS, ZERO, Course, View, course, late, middle, thin
 from spark_rl.metrics import part_key
+from spark_rl.metrics.groups import CEILING_SHARE, ZERO_SHARE
+from spark_rl.stats import mean
 
 MIN_DEAD_ROWS = 5
 """Fewer rows without a single hit say little about a part."""
@@ -17,6 +19,11 @@ BAND = 0.1
 NOTABLE_ZERO_SHARE = 0.2
 WASTED_ZERO_SHARE = 0.5
 """Shares of late groups without signal that are worth a word, and a warning."""
+
+PLACES = {"floor": "at the bottom of the reward", "ceiling": "at the top", "plateau": "on a plateau between"}
+
+MOSTLY = 0.8
+"""Share of the late groups without signal that must be solved for the rest not to matter."""
 
 LOST_ZERO_SHARE = 0.9
 """From here on nearly nothing is learned any more. (Axolotl's stability table asks for less than .8.)"""
@@ -64,41 +71,39 @@ def zero_variance(view: View) -> Iterator[Finding]:
     """Groups whose completions all scored the same, split by where: floor, ceiling or a plateau between."""
     shares = view.zero_shares
     late_share = view.late_zero_share
-    if not shares or late_share is None or len(shares) < 3:
+    if late_share is None or len(shares) < 3:
         return
-    whole_rows = [step for step, share in shares if share >= 1 - ZERO]
-    mean_share = sum(share for _, share in shares) / len(shares)
+    mean_share = mean([share for _, share in shares])
     if late_share < NOTABLE_ZERO_SHARE and mean_share < NOTABLE_ZERO_SHARE:
         return
+    whole_rows = [step for step, share in shares if share >= 1 - ZERO]
     places = place_rows(view, whole_rows)
-    counts = {place: sum(found == place for found in places.values()) for place in ("floor", "ceiling", "plateau")}
-    main = max(counts, key=counts.__getitem__) if whole_rows else None
+    groups = view.group_counts
+    counts = groups or {place: sum(at == place for at in places.values()) for place in PLACES}
+    total = sum(counts.values())
+    main = max(counts, key=counts.__getitem__) if total else None
     # A short log has no late part of its own: a quarter of few rows is chance.
     judged_share = late_share if len(shares) >= MIN_TREND_ROWS else mean_share
-    late_steps = set(late([at for at, _ in shares]))
-    settled = {place for step, place in places.items() if step in late_steps}
-    only_solved = bool(settled) and settled == {"ceiling"}
-    severity = "info"
-    if not only_solved and judged_share >= WASTED_ZERO_SHARE:
+    severity: Severity = "info"
+    if judged_share >= WASTED_ZERO_SHARE and not _solved_at_the_end(view, places, [step for step, _ in shares]):
         severity = "fault" if judged_share >= LOST_ZERO_SHARE else "warning"
     words = f"On average {mean_share:.0%} of groups had no spread of reward ({late_share:.0%} in the last quarter)."
-    if whole_rows:
-        words += (
-            f" Rows without any: {len(whole_rows)} of {len(shares)}: {counts['floor']} at the bottom of the reward, "
-            f"{counts['ceiling']} at the top, {counts['plateau']} on a plateau between."
-        )
-    words += _plateau_words(view, [step for step, place in places.items() if place == "plateau"])
+    if total:
+        what = f"{total} such groups" if groups else f"{total} rows of {len(shares)} had no other groups"
+        words += f" {what}: " + ", ".join(f"{count} {PLACES[place]}" for place, count in counts.items()) + "."
+    if not groups:
+        words += _plateau_words(view, [step for step, place in places.items() if place == "plateau"])
     yield Finding(
         id="zero_variance",
-        severity=severity,  # type: ignore[arg-type]
+        severity=severity,
         title="Groups without signal" + (f", mostly at the {main}" if main else ""),
         words=words,
         evidence=view.evidence(view.reward_key or "reward", whole_rows)
-        if whole_rows
-        else tuple(Evidence(step, "frac_reward_zero_std", share) for step, share in thin(shares, 3)),
-        advice=_zero_variance_advice(
-            [place for place, count in counts.items() if count * 4 >= len(whole_rows) > 0], view
+        if whole_rows and not groups
+        else tuple(
+            Evidence(step, ZERO_SHARE if groups else "frac_reward_zero_std", at) for step, at in thin(shares, 3)
         ),
+        advice=_zero_variance_advice([place for place, count in counts.items() if count * 4 >= total > 0], view),
         subject=main,
         numbers=(
             ("rows", len(whole_rows)),
@@ -107,6 +112,17 @@ def zero_variance(view: View) -> Iterator[Finding]:
             ("late_share", round(late_share, 4)),
         ),
     )
+
+
+def _solved_at_the_end(view: View, places: dict[int, str], steps: list[int]) -> bool:
+    """Whether the late groups without signal are those that are solved: success, not waste."""
+    late_steps = set(late(steps))
+    if view.group_counts is not None:
+        rows = [row for row in view.rows if row.step in late_steps and ZERO_SHARE in row.values]
+        alike = sum(row.values[ZERO_SHARE] for row in rows)
+        return alike > 0 and sum(row.values[CEILING_SHARE] for row in rows) >= MOSTLY * alike
+    settled = {place for step, place in places.items() if step in late_steps}
+    return settled == {"ceiling"}
 
 
 def place_rows(view: View, steps: list[int]) -> dict[int, str]:

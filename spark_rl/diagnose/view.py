@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 from spark_rl.diagnose.context import Context
 from spark_rl.diagnose.finding import MAX_EVIDENCE, Evidence
 from spark_rl.metrics import Log, Row, part_key
+from spark_rl.metrics.groups import CEILING_SHARE, FLOOR_SHARE, NUM_GROUPS, PLATEAU_SHARE, ZERO_SHARE
 from spark_rl.stats import Trend, block_means, mean, trend
 
 MIN_ROWS = 6
@@ -93,17 +94,29 @@ class View:
 
     @cached_property
     def zero_shares(self) -> list[tuple[int, float]]:
-        """(step, share of groups whose completions all scored the same). From frac_reward_zero_std where logged; else
-        1 where reward_std is 0 and 0 elsewhere, which is a lower bound when a row holds several groups."""
+        """(step, share of groups whose completions all scored the same): counted from the completions where they are
+        saved; else TRL's frac_reward_zero_std, which is a lower bound; 1 where reward_std is 0, whatever TRL says."""
         shares = []
         for row in self.rows:
-            share = row.get("frac_reward_zero_std")
-            spread = row.get("reward_std")
-            if share is None and spread is not None:
-                share = 1.0 if abs(spread) < ZERO else 0.0
+            share, spread = row.get(ZERO_SHARE), row.get("reward_std")
+            if share is None:
+                share = row.get("frac_reward_zero_std")
+                if spread is not None:
+                    share = 1.0 if abs(spread) < ZERO else share or 0.0
             if share is not None:
                 shares.append((row.step, share))
         return shares
+
+    @cached_property
+    def group_counts(self) -> dict[str, int] | None:
+        """Groups without signal over the whole run by where they score; None when completions are not saved."""
+        rows = [row for row in self.rows if ZERO_SHARE in row.values]
+        if not rows:
+            return None
+        return {
+            place: round(sum(row.values[key] * row.values[NUM_GROUPS] for row in rows))
+            for place, key in (("floor", FLOOR_SHARE), ("ceiling", CEILING_SHARE), ("plateau", PLATEAU_SHARE))
+        }
 
     @cached_property
     def late_zero_share(self) -> float | None:
@@ -136,12 +149,12 @@ class View:
         return tuple(Evidence(step, key, value) for step, value in thin(series, 3))
 
 
-def early(values: list[float]) -> list[float]:
+def early(values: list[T]) -> list[T]:
     """The first 5 %, at least one and at most ten values: before much has happened."""
     return values[: min(10, max(1, len(values) // 20))]
 
 
-def late(values: list[float]) -> list[float]:
+def late(values: list[T]) -> list[T]:
     """The last quarter, at least three values."""
     return values[-max(3, len(values) // 4) :]
 

@@ -27,7 +27,7 @@ class Metric:
 
 CATALOGUE: tuple[Metric, ...] = (
     Metric("reward", "Reward", "", means="Mean of the weighted sum of all reward parts."),
-    Metric("reward_std", "Reward spread", "", 0.0, means="Mean over groups of the deviation within a group."),
+    Metric("reward_std", "Reward spread", "", 0.0, means="Deviation over the batch, or mean over groups (older TRL)."),
     Metric("correct", "Success", "share", 0.0, 1.0, "Share of completions whose correctness parts are all satisfied."),
     Metric(
         "frac_reward_zero_std",
@@ -35,8 +35,19 @@ CATALOGUE: tuple[Metric, ...] = (
         "share",
         0.0,
         1.0,
-        "Share of groups whose completions all scored the same: no gradient.",
+        "TRL's share of groups whose completions all scored the same; too low where scores are not whole numbers.",
     ),
+    Metric(
+        "groups/zero_share",
+        "Groups without signal",
+        "share",
+        0.0,
+        1.0,
+        "Share of groups whose completions all scored the same, counted from the completions.",
+    ),
+    Metric("groups/floor_share", "All failed", "share", 0.0, 1.0, "Groups without signal at the bottom of the reward."),
+    Metric("groups/ceiling_share", "All solved", "share", 0.0, 1.0, "Groups whose completions are all correct."),
+    Metric("groups/plateau_share", "Alike between", "share", 0.0, 1.0, "Groups without signal between both ends."),
     Metric("kl", "KL to the start", "nats", 0.0, means="Mean divergence a token from the model before training."),
     Metric("entropy", "Entropy", "nats", 0.0, means="Mean entropy of the next-token distribution."),
     Metric("loss", "Loss", "", means="Near 0 by construction while updates are on-policy; not a sign of progress."),

@@ -49,7 +49,7 @@ def log_from_text(text: str, source: str) -> Log:
         whole = _whole_json(text)
         if whole is not None:
             return _from_json(whole, source)
-        rows, num_skipped = _json_lines(text)
+        rows, num_skipped = json_lines(text)
         if rows:
             return log_from_rows(rows, source, num_skipped)
     table = _table(text)
@@ -109,7 +109,8 @@ def _from_json(value: Any, source: str) -> Log:
     raise ConfigError(f"{source}: JSON without metric rows", READABLE)
 
 
-def _json_lines(text: str) -> tuple[list[Mapping[str, Any]], int]:
+def json_lines(text: str) -> tuple[list[Mapping[str, Any]], int]:
+    """Objects of JSON Lines, and how many lines were none."""
     rows: list[Mapping[str, Any]] = []
     num_skipped = 0
     for line in text.splitlines():
