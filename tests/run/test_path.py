@@ -1,0 +1,141 @@
+"""The whole path with the fake engine, and every way in which it may be interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from spark_rl import control
+from spark_rl.rundir import read_json, read_jsonl
+from spark_rl.runstate import read_run
+from tests.run.conftest import make_run, steps, wait_until, worker_pid
+
+
+def events(run):
+    return [row["event"] for row in read_run(run).events]
+
+
+def test_a_run_passes_probe_gate_training_and_evaluation_in_order(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=20")
+    assert supervised(run).wait() == 0
+    state = read_run(run)
+    assert state.status == "finished"
+    phases = [row["phase"] for row in state.events if row["event"] == "phase_started"]
+    assert phases == ["load", "probe", "inspect", "eval-before", "train", "save", "eval-after"]
+    assert steps(run) == list(range(1, 21))
+    saved = read_json(run.eval)
+    assert saved["after"]["correct"].count(True) > saved["before"]["correct"].count(True)
+
+
+def test_training_without_a_signature_is_refused(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=5")
+    assert supervised(run, ("probe", "inspect", "train")).wait() == 4
+    state = read_run(run)
+    assert state.status == "refused"
+    assert "training needs a signed inspection" in state.cause
+    assert steps(run) == []
+
+
+def test_a_killed_worker_leaves_its_cause_and_resumes_at_the_last_checkpoint(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=60")
+    supervisor = supervised(run)
+    wait_until(lambda: 15 in steps(run))
+    os.kill(worker_pid(run), signal.SIGKILL)
+    assert supervisor.wait() == 7
+    state = read_run(run)
+    assert state.status == "failed"
+    assert "SIGKILL" in state.cause
+    assert supervised(run, ("train",)).wait() == 0
+    state = read_run(run)
+    assert [row["step"] for row in state.metrics] == list(range(1, 61))
+    assert any(row["event"] == "resumed_from" for row in state.events)
+
+
+def test_a_killed_supervisor_makes_the_worker_save_and_end(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=2000")
+    supervisor = supervised(run)
+    wait_until(lambda: 15 in steps(run))
+    supervisor.kill()
+    wait_until(lambda: "worker_finished" in events(run))
+    wait_until(lambda: read_run(run).status == "killed")
+    last_checkpoint = [row["step"] for row in read_run(run).events if row["event"] == "checkpoint_saved"][-1]
+    assert last_checkpoint == steps(run)[-1]
+
+
+def test_both_killed_leaves_a_run_that_opens_and_resumes_without_gaps(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=60")
+    supervisor = supervised(run)
+    wait_until(lambda: 25 in steps(run))
+    worker = worker_pid(run)
+    supervisor.kill()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: read_run(run).status == "killed")
+    assert supervised(run, ("train",)).wait() == 0
+    state = read_run(run)
+    assert [row["step"] for row in state.metrics] == list(range(1, 61))
+
+
+def test_a_checkpoint_that_was_cut_off_is_not_resumed_from(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=30")
+    supervisor = supervised(run)
+    wait_until(lambda: 25 in steps(run))
+    control.send(run, "stop")
+    supervisor.wait()
+    torn = run.checkpoints / "checkpoint-29"
+    torn.mkdir(exist_ok=True)
+    (torn / "complete").unlink(missing_ok=True)
+    assert supervised(run, ("train",)).wait() == 0
+    resumed = [row["path"] for row in read_run(run).events if row["event"] == "resumed_from"]
+    assert resumed and resumed[-1] != "checkpoints/checkpoint-29"
+
+
+def test_stop_saves_a_checkpoint_and_ends_with_zero(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=2000")
+    supervisor = supervised(run)
+    wait_until(lambda: 5 in steps(run))
+    control.send(run, "stop")
+    assert supervisor.wait() == 0
+    state = read_run(run)
+    assert state.status == "stopped"
+    assert (run.checkpoints / f"checkpoint-{state.step}" / "complete").is_file()
+
+
+def test_pause_holds_the_steps_until_resume(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=40")
+    supervisor = supervised(run)
+    wait_until(lambda: 3 in steps(run))
+    control.send(run, "pause")
+    wait_until(lambda: "paused" in events(run))
+    held = len(steps(run))
+    control.send(run, "resume")
+    assert supervisor.wait() == 0
+    assert steps(run) == list(range(1, 41))
+    paused = next(row for row in read_run(run).events if row["event"] == "paused")
+    assert paused["step"] == held
+
+
+def test_an_old_stop_request_does_not_stop_a_resumed_run(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=40")
+    supervisor = supervised(run)
+    wait_until(lambda: 5 in steps(run))
+    control.send(run, "stop")
+    supervisor.wait()
+    assert supervised(run, ("train",)).wait() == 0
+    assert read_run(run).status == "finished"
+
+
+def test_a_second_supervisor_is_refused_while_one_lives(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=2000")
+    supervised(run)
+    wait_until(lambda: steps(run))
+    second = supervised(run, ("train",))
+    assert second.wait() != 0
+    control.send(run, "stop")
+
+
+def test_samples_of_every_step_are_kept_with_their_scores(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=3")
+    assert supervised(run).wait() == 0
+    rows = read_jsonl(run.samples / "000002.jsonl").rows
+    assert len(rows) == 64
+    assert set(rows[0]["parts"]) == {"format", "correct"}
