@@ -180,6 +180,8 @@ UNIFIED_HOST_OVERHEAD_GIB = 5.6
 """Host side of a training process on GB10 (python, libraries, pinned buffers), as reported."""
 COMPILE_TRANSIENT_GIB = 2.0
 """Extra host memory while kernels are compiled with few jobs; an unlimited build reached 30 GB in one report."""
+CPU_PROCESS_GIB = 1.2
+"""Python with torch and TRL loaded, without a GPU (measured here)."""
 HOST_PROCESS_GIB = 4.0
 """Host side of a training process on a discrete machine."""
 

@@ -142,7 +142,9 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
         compute_bytes=compute,
         fp16=row.get("compute_dtype") == "fp16",
         autocast=autocast not in (None, "none") or (autocast is None and stack.autocast_default),
-        adapter_bytes=2 if stack.narrow_adapters and tuning == "qlora" else DTYPE_BYTES.get(row.get("param_dtype") or "", 4),
+        adapter_bytes=2
+        if stack.narrow_adapters and tuning == "qlora"
+        else DTYPE_BYTES.get(row.get("param_dtype") or "", 4),
         lora_rank=int(row.get("lora_rank") or 16),
         lora_targets=_targets(row),
         optimizer=optimizer.split()[0].replace("lora-fa", "adamw"),
@@ -171,16 +173,9 @@ def _torch_bytes(phase: Phase, work: Workload) -> float:
     return total + (phase.of_owner("managed") if work.stack.paged_states_seen else 0.0)
 
 
-_STATIC = ("weights", "adapter weights", "reference model", "optimizer state")
-"""Lines allocated once: they leave no holes in the allocator's blocks."""
-
-
 def reserved_bytes(phase: Phase, work: Workload) -> float:
-    """What the allocator holds in this phase, fragmentation included; the engine's own pool is counted as it is."""
-    still = sum(line.num_bytes for line in phase.lines if line.name in _STATIC and line.owner == "torch")
-    moving = _torch_bytes(phase, work) - still
-    stack = work.stack
-    return still + moving * stack.reserved_ratio + stack.reserved_extra_gib * GIB + phase.of_owner("engine")
+    """What the allocator holds in this phase, slack included; the engine's own pool is counted as it is."""
+    return _torch_bytes(phase, work) + phase.of_owner("slack") + phase.of_owner("engine")
 
 
 def _in_metric(phase: Phase, work: Workload, metric: str | None) -> float:

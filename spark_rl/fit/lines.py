@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Pool = Literal["device", "host"]
-Owner = Literal["torch", "engine", "driver", "managed", "system"]
+Owner = Literal["torch", "slack", "engine", "driver", "managed", "system"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Line:
     pool: Pool = "device"
     owner: Owner = "torch"
     """Who allocates it: torch's allocator (the figures `max_memory_allocated` and `_reserved` report), the rollout
-    engine, the driver (CUDA context), managed memory (paged optimizer states), or the system."""
+    engine, the allocator's slack, the driver (CUDA context), managed memory (paged optimizer states), or the system."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_rl.fit.activations import checkpoint_bytes_per_token
-from spark_rl.fit.calibration import CONTEXT_GIB, HOST_PROCESS_GIB
+from spark_rl.fit.calibration import (
+    CONTEXT_GIB,
+    CPU_PROCESS_GIB,
+    HOST_PROCESS_GIB,
+    UNIFIED_CONTEXT_GIB,
+    UNIFIED_HOST_OVERHEAD_GIB,
+)
 from spark_rl.fit.engine import EngineBudget, cache_capacity, engine_budget
 from spark_rl.fit.lines import Line, Phase, giga
 from spark_rl.fit.training import (
     forward_backward_phase,
-    gradient_line,
     logprob_phase,
     optimizer_phase,
     state_line,
@@ -22,26 +27,36 @@ from spark_rl.fit.training import (
 )
 from spark_rl.fit.weights import adapter_parameters, base_model_bytes, optimizer_rule
 from spark_rl.fit.workload import Workload
+from spark_rl.host import MachineKind
 from spark_rl.units import GIB
 
 SAFETENSORS_SHARD_BYTES = 50e9
 """Read: save_pretrained copies one shard of this size to the host before writing."""
 
 
-def driver_lines(unified_context_gib: float | None = None) -> list[Line]:
-    context = CONTEXT_GIB if unified_context_gib is None else unified_context_gib
+def surrounding_lines(kind: MachineKind) -> list[Line]:
+    """What a training process takes before it holds a single weight."""
+    if kind == "cpu":
+        return [
+            Line("host process", CPU_PROCESS_GIB * GIB, f"{CPU_PROCESS_GIB} GiB", "python, torch", "host", "system")
+        ]
+    context, host, words = CONTEXT_GIB, HOST_PROCESS_GIB, "python, libraries"
+    if kind == "unified":
+        context, host = UNIFIED_CONTEXT_GIB, UNIFIED_HOST_OVERHEAD_GIB
+        words = "python, libraries, pinned buffers, kernel compilation with few jobs"
+    name = "host-side overhead" if kind == "unified" else "host process"
     return [
         Line("CUDA context", context * GIB, f"{context} GiB", "driver, cuBLAS workspaces, kernels", "device", "driver"),
-        Line("host process", HOST_PROCESS_GIB * GIB, f"{HOST_PROCESS_GIB} GiB", "python, libraries", "host", "system"),
+        Line(name, host * GIB, f"{host} GiB", words, "host", "system"),
     ]
 
 
-def run_phases(work: Workload, device_total: float, *, context_gib: float | None = None) -> list[Phase]:
+def run_phases(work: Workload, device_total: float, kind: MachineKind = "discrete") -> list[Phase]:
     """All phases of the run in the order they happen."""
     work = with_free_memory(work, device_total)
     weights = weight_lines(work)
-    always = driver_lines(context_gib)
-    budget = _budget(work, device_total)
+    always = surrounding_lines(kind)
+    budget = engine_terms(work, device_total)
     awake = _engine_lines(work, budget, asleep=False)
     asleep = _engine_lines(work, budget, asleep=work.engine.sleep_level > 0)
     plain = [line for line in weights if line.name != "gathered weights"]
@@ -53,14 +68,34 @@ def run_phases(work: Workload, device_total: float, *, context_gib: float | None
         phases.append(_rollout_phase(work, plain, state, awake, always))
     if work.method == "grpo":
         if work.engine.kind in ("colocate", "server"):
-            phases.append(_sync_phase(work, plain, state, awake, always, budget))
+            phases.append(_sync_phase(work, plain, state, awake, always))
         phases.append(_with(logprob_phase(work, stays), asleep, always))
     if work.tuning != "none":
         phases.append(_with(forward_backward_phase(work, stays), asleep, always))
         phases.append(_with(optimizer_phase(work, weights), asleep, always))
         phases.append(_save_phase(work, plain, state, asleep, always))
         phases.append(_resume_phase(work, plain, state, always))
-    return phases
+    if kind == "cpu":
+        return phases
+    return [_with_slack(phase, work) for phase in phases]
+
+
+_STATIC = ("weights", "adapter weights", "reference model", "optimizer state")
+"""Lines allocated once: they leave no holes in the allocator's blocks."""
+
+
+def _with_slack(phase: Phase, work: Workload) -> Phase:
+    """The phase with what the allocator holds beyond what is in use."""
+    moving = sum(
+        line.num_bytes
+        for line in phase.lines
+        if line.owner == "torch" and line.pool == "device" and line.name not in _STATIC
+    )
+    stack = work.stack
+    slack = (stack.reserved_ratio - 1) * moving + stack.reserved_extra_gib * GIB
+    formula = f"{stack.reserved_ratio - 1:.0%} of what comes and goes + {stack.reserved_extra_gib} GiB"
+    line = Line("allocator slack", slack, formula, "reserved but not in use", "device", "slack")
+    return Phase(phase.name, (*phase.lines, line), phase.note)
 
 
 def with_free_memory(work: Workload, device_total: float) -> Workload:
@@ -79,7 +114,8 @@ def _with(phase: Phase, engine: list[Line], always: list[Line]) -> Phase:
     return Phase(phase.name, (*phase.lines, *engine, *always), phase.note)
 
 
-def _budget(work: Workload, device_total: float) -> EngineBudget | None:
+def engine_terms(work: Workload, device_total: float) -> EngineBudget | None:
+    """The engine's budget on this device; None without an engine on it."""
     if work.engine.kind not in ("shared", "colocate"):
         return None
     shared = base_model_bytes(work) / work.shard if work.engine.kind == "shared" else None
@@ -132,8 +168,6 @@ def _rollout_phase(work: Workload, weights: list[Line], state: Line, engine: lis
     lines = [*weights, held]
     if work.engine.kind in ("none", "native"):
         lines += _native_cache_lines(work)
-    if work.sharding and work.accumulates:
-        pass
     return Phase("rollout", (*lines, *engine, *always))
 
 
@@ -153,9 +187,7 @@ def _native_cache_lines(work: Workload) -> list[Line]:
     ]
 
 
-def _sync_phase(
-    work: Workload, weights: list[Line], state: Line, awake: list[Line], always: list[Line], budget: EngineBudget | None
-) -> Phase:
+def _sync_phase(work: Workload, weights: list[Line], state: Line, awake: list[Line], always: list[Line]) -> Phase:
     """New weights go to the engine one parameter at a time; the cache is not there yet."""
     engine = [line for line in awake if line.name not in ("KV cache", "engine activations")]
     card = work.card
@@ -170,8 +202,6 @@ def _sync_phase(
         lines.append(
             Line("gathered model", base_model_bytes(work), "all shards", "a full gather without layered summon")
         )
-    if budget is None:
-        engine = []
     return Phase("weight sync", (*lines, *engine, *always))
 
 
@@ -213,6 +243,3 @@ def rollout_concurrency(work: Workload, cache_bytes: float) -> float:
         element_bytes=work.engine.kv_element_bytes,
         batched_tokens=work.engine.max_batched_tokens or 4096,
     ).concurrency
-
-
-__all__ = ["cache_needed", "driver_lines", "gradient_line", "rollout_concurrency", "run_phases", "with_free_memory"]
