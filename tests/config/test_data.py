@@ -1,0 +1,202 @@
+"""Data files with the faults people's files have, and splits that never share a prompt."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_rl.dataset import Example, Examples, apply_length_policy, drop_shared, load_examples, split_by_content
+from spark_rl.errors import ConfigError
+from spark_rl.task import list_tasks, load_task
+
+TASK = """
+[task]
+name = "sums"
+title = "sums"
+[data]
+{data}
+[prompt]
+template = "{{question}} ="
+{prompt}
+[[reward]]
+name = "form"
+kind = "regex"
+pattern = '\\d+'
+means = "format"
+weight = 0.1
+[[reward]]
+name = "right"
+kind = "exact"
+means = "correct"
+"""
+
+
+def make_task(folder, data='train = "d.jsonl"\nheldout_size = 2', prompt=""):
+    path = folder / "t.toml"
+    path.write_text(TASK.format(data=data, prompt=prompt))
+    return load_task(path)
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def numbered(count):
+    return [{"question": f"{n} + 1", "answer": str(n + 1)} for n in range(count)]
+
+
+def refused(task):
+    with pytest.raises(ConfigError) as caught:
+        load_examples(task)
+    return str(caught.value.message) + " " + str(caught.value.hint)
+
+
+def test_an_empty_file_is_named(tmp_path):
+    (tmp_path / "d.jsonl").write_text("")
+    assert "d.jsonl: the data file is empty" in refused(make_task(tmp_path))
+
+
+def test_a_torn_last_line_is_named_with_its_number(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(3))
+    with (tmp_path / "d.jsonl").open("a") as file:
+        file.write('{"question": "9 + 1", "ans')
+    words = refused(make_task(tmp_path))
+    assert "line 4" in words and "torn last line" in words
+
+
+def test_a_missing_column_names_those_that_are_there(tmp_path):
+    write_rows(tmp_path / "d.jsonl", [{"problem": "1 + 1", "answer": "2"}] * 9)
+    words = refused(make_task(tmp_path))
+    assert "'question'" in words and "answer, problem" in words
+
+
+def test_columns_can_be_mapped(tmp_path):
+    write_rows(tmp_path / "d.jsonl", [{"problem": f"{n} + 1", "answer": "2"} for n in range(20)])
+    task = make_task(
+        tmp_path, 'train = "d.jsonl"\nheldout_size = 2\ncolumns = { question = "problem" }', "chat = false"
+    )
+    assert load_examples(task).train[0].text.endswith("+ 1 =")
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path):
+    (tmp_path / "d.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + "".join(json.dumps(row) + "\n" for row in numbered(20)).encode()
+    )
+    assert len(load_examples(make_task(tmp_path)).train) == 18
+
+
+def test_a_nul_filled_tail_is_named(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(5))
+    with (tmp_path / "d.jsonl").open("a") as file:
+        file.write("\0" * 40)
+    assert "line 6" in refused(make_task(tmp_path))
+
+
+def test_a_prompt_in_both_splits_leaves_training_and_is_counted(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(10))
+    write_rows(tmp_path / "h.jsonl", [*numbered(3), {"question": "0  +  1", "answer": "1"}])
+    examples = load_examples(make_task(tmp_path, 'train = "d.jsonl"\nheldout = "h.jsonl"'))
+    assert len(examples.train) == 7
+    assert "3 training prompts are also held out" in examples.notes[1]
+    assert "1 held-out prompts were duplicates" in examples.notes[0]
+
+
+def test_csv_is_read_and_a_short_row_named(tmp_path):
+    (tmp_path / "d.csv").write_text("question,answer\n" + "".join(f"{n} + 1,{n + 1}\n" for n in range(20)))
+    data = 'train = "d.csv"\nheldout_size = 2'
+    assert len(load_examples(make_task(tmp_path, data)).train) == 18
+    with (tmp_path / "d.csv").open("a") as file:
+        file.write("only one field\n")
+    assert "line 22" in refused(make_task(tmp_path, data))
+
+
+def test_parquet_is_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(numbered(20)), tmp_path / "d.parquet")
+    assert len(load_examples(make_task(tmp_path, 'train = "d.parquet"\nheldout_size = 2')).heldout) == 2
+
+
+def test_reasoning_gym_tasks_load_by_name_and_unknown_ones_name_the_nearest(tmp_path):
+    pytest.importorskip("reasoning_gym")
+    task = make_task(tmp_path, 'reasoning_gym = "basic_arithmetic"\ntrain_size = 50\nheldout_size = 20')
+    examples = load_examples(task)
+    assert len(examples.heldout) == 20
+    assert "basic_arithmetic" in refused(make_task(tmp_path, 'reasoning_gym = "basic_arithmetics"'))
+
+
+def test_a_hub_id_without_a_network_says_what_to_do(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    import datasets
+
+    def unreachable(*_args, **_kwargs):
+        raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub (offline)")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    words = refused(make_task(tmp_path, 'hub = "openai/gsm8k"\ntrain = "train"'))
+    assert "cannot be loaded" in words and "save it as JSONL" in words
+
+
+@pytest.mark.parametrize("path", list_tasks(), ids=lambda path: path.stem)
+def test_shipped_tasks_share_no_prompt_between_splits(path):
+    examples = load_examples(load_task(path))
+    assert {e.text for e in examples.train} & {e.text for e in examples.heldout} == set()
+
+
+@given(st.lists(st.text(alphabet="ab ", min_size=1, max_size=4), max_size=30), st.integers(1, 10))
+def test_splits_never_share_a_prompt(texts, heldout_size):
+    examples = [Example(text, {}) for text in texts]
+    train, heldout = split_by_content(examples, heldout_size)
+    train, heldout, _ = drop_shared(train, heldout)
+    assert not {" ".join(e.text.split()) for e in train} & {" ".join(e.text.split()) for e in heldout}
+
+
+def lengths(overlong, prompts=("ab", "abcdef")):
+    examples = Examples(tuple(Example(p, {}) for p in prompts), (Example("a", {}),))
+    return apply_length_policy(examples, 4, overlong, list, "".join)
+
+
+def test_overlong_prompts_are_dropped_and_counted():
+    assert lengths("drop").notes == ("1 training prompts over 4 tokens were dropped (longest 6)",)
+
+
+def test_overlong_prompts_are_cut_from_the_front():
+    assert [e.prompt for e in lengths("cut").train] == ["ab", "cdef"]
+
+
+def test_overlong_prompts_are_refused_with_the_longest():
+    with pytest.raises(ConfigError, match="the longest has 6 tokens"):
+        lengths("refuse")
+
+
+def test_a_reward_without_a_correct_part_is_refused(tmp_path):
+    path = tmp_path / "t.toml"
+    text = TASK.format(data='train = "d.jsonl"', prompt="").replace('means = "correct"', 'means = "other"')
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="no part means correct"):
+        load_task(path)
+
+
+def test_all_faults_of_a_task_file_are_told_at_once(tmp_path):
+    path = tmp_path / "t.toml"
+    path.write_text(
+        '[task]\nname = "t"\ntitel = "t"\n[data]\ntrian = "x"\n[prompt]\n[[reward]]\nname = "r"\nkind = "exakt"\n[rewrad]\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_task(path)
+    for words in ("titel", "title", "trian", "prompt.template", "did you mean 'exact'?", "rewrad"):
+        assert words in caught.value.message
+
+
+def test_only_a_demo_task_may_have_an_oracle(tmp_path):
+    path = tmp_path / "t.toml"
+    path.write_text(
+        TASK.format(data='train = "d.jsonl"', prompt="").replace(
+            'name = "sums"', 'name = "sums"\noracle = "sort-digits"', 1
+        )
+    )
+    with pytest.raises(ConfigError, match="only a demo task"):
+        load_task(path)
