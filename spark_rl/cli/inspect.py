@@ -43,7 +43,7 @@ def run_review(args: argparse.Namespace) -> int:
     from spark_rl.gate.inspection import read_inspection
     from spark_rl.gate.opinions import reader_kind, write_opinions
     from spark_rl.gate.review import review
-    from spark_rl.gate.samples import sample_command
+    from spark_rl.gate.samples import count_of, sample_command
 
     run = _open(args)
     inspection = read_inspection(run)
@@ -62,7 +62,7 @@ def run_review(args: argparse.Namespace) -> int:
     if args.json:
         emit_json({"run": str(run.path), "reader": reader, "saved": sum(saved.values()), **saved})
     else:
-        say(f"{sum(saved.values())} verdicts saved; spark-rl inspect status {run.path} shows what is open")
+        say(f"{count_of(sum(saved.values()), 'verdict')} saved; spark-rl inspect status {run.path} shows what is open")
     return ExitCode.OK
 
 

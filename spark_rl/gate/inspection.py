@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from spark_rl.errors import Refused
 from spark_rl.gate.opinions import SAYS, Opinion, last_words, read_opinions
 from spark_rl.gate.oracles import oracle_of, oracle_opinions
-from spark_rl.gate.samples import Drawn, Sample, name_some, read_drawn, read_samples, samples_file_digest
+from spark_rl.gate.samples import Drawn, Sample, count_of, name_some, read_drawn, read_samples, samples_file_digest
 from spark_rl.rundir import RunDir
 from spark_rl.task import Task
 
@@ -105,8 +105,8 @@ def unmet(inspection: Inspection, task: Task) -> list[str]:
     if unread:
         problems.append(f"{len(unread)} of {len(samples)} samples have no verdict: {name_some(unread)}")
     if disputed:
-        plural = "disagreement is" if len(disputed) == 1 else "disagreements are"
-        problems.append(f"{len(disputed)} {plural} open: {name_some(disputed)}")
+        is_or_are = "is" if len(disputed) == 1 else "are"
+        problems.append(f"{count_of(len(disputed), 'disagreement')} {is_or_are} open: {name_some(disputed)}")
     opinions = inspection.opinions
     num_unsure = sum(opinion.says == "unsure" for opinion in opinions.values())
     if 2 * num_unsure > len(samples):
@@ -122,7 +122,7 @@ def _unfit_readers(inspection: Inspection, task: Task) -> list[str]:
     by_oracle = [opinion for opinion in opinions if opinion.kind == "oracle"]
     if by_script and not task.task.demo:
         problems.append(
-            f"{len(by_script)} verdicts come from a script, and the task {task.name!r} is not a demo: a person reads it"
+            f"{count_of(len(by_script), 'verdict')} by a script, and the task {task.name!r} is not a demo: a person reads it"
         )
     if by_oracle:
         try:

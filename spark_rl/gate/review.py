@@ -16,7 +16,7 @@ from spark_rl.gate.alarms import find_alarms
 from spark_rl.gate.display import block, one_line, printable, sentence_lines, wrap
 from spark_rl.gate.inspection import Inspection, withdrawal_problem
 from spark_rl.gate.opinions import Opinion, Says, reader_kind
-from spark_rl.gate.samples import Sample, review_order
+from spark_rl.gate.samples import Sample, count_of, review_order
 from spark_rl.gate.status import counts_text
 
 MIN_WIDTH, MIN_HEIGHT = 40, 12
@@ -235,7 +235,7 @@ def _summary(session: Session, view: View, opinions: dict[str, Opinion], width: 
         lines += sentence_lines(f"You read as {printable(session.reader, encoding)}. {HELP[0]}", width, "")
         return [*lines, "any key begins, q leaves"]
     if counts["unread"]:
-        lines.append(f"{counts['unread']} samples have no verdict yet.")
+        lines.append(f"{counts['unread']} of {counts['samples']} samples have no verdict yet.")
     elif counts["disagree"]:
         lines += sentence_lines(f"Every sample is read. Mend the reward, then: spark-rl inspect rescore {path}", width)
     else:
@@ -248,7 +248,7 @@ def sample_page(
 ) -> tuple[list[str], list[str], list[str]]:
     """(head, scrollable text, foot) of one sample. Our own words stand at the margin, the model's behind a bar."""
     place = f"sample {view.position + 1} of {len(session.order)}"
-    marks = f"{len(session.alarms)} alarms (?)  " if session.alarms else ""
+    marks = f"{count_of(len(session.alarms), 'alarm')} (?)  " if session.alarms else ""
     name = one_line(session.inspection.run.name, max(8, width - len(place) - len(marks) - 2), encoding)
     head = [f"{name}  {marks}{place}"[:width], "-" * width]
     known = {True: "yes", False: "no", None: "N/A"}[sample.correct]

@@ -261,6 +261,11 @@ def name_some(ids: Sequence[str], limit: int = 5) -> str:
     return shown if len(ids) <= limit else f"{shown} and {len(ids) - limit} more"
 
 
+def count_of(number: int, noun: str) -> str:
+    """1 sample, 2 samples."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def sample_command(run: RunDir) -> str:
     return f"spark-rl inspect sample --run {run.path}"
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,10 +22,13 @@ from spark_rl.gate.fingerprint import changes, fingerprint
 from spark_rl.gate.inspection import Inspection, read_inspection, unmet
 from spark_rl.gate.opinions import Opinion, ReaderKind, opinions_file, write_opinions
 from spark_rl.gate.oracles import oracle_of, oracle_opinions
-from spark_rl.gate.samples import drawn_file, name_some, read_drawn, read_samples, sample_command
+from spark_rl.gate.samples import drawn_file, name_some, read_drawn, sample_command
 from spark_rl.recipe import Recipe
 from spark_rl.rundir import Clock, RunDir, list_runs, read_json, write_json
 from spark_rl.task import Task
+
+MAX_DIFFERENCES = 4
+"""A sign-off that differs in more is about another task or model, and not worth naming."""
 
 KIND_WORDS: dict[ReaderKind, str] = {
     "person": "person",
@@ -79,15 +82,14 @@ def sign(
     stale = changes(drawn.fingerprint, now) if drawn else []
     if stale and inspection.samples:
         problems.append(f"changed since the samples were drawn: {', '.join(stale)}")
-    problems += disputed_elsewhere(run, now, runs_root)
+    problems += open_disputes(_other_runs(run, runs_root), now)
     if problems or drawn is None:
         raise Refused(f"{run.name} cannot be signed: " + "; ".join(problems), _next_step(inspection, bool(stale)))
-    kinds = {opinion.kind for opinion in inspection.opinions.values()}
     times = [opinion.time_seconds for opinion in inspection.history if opinion.time_seconds is not None]
     signoff = SignOff(
         run=run.name,
         signed_seconds=round(clock(), 3),
-        kind="oracle" if "oracle" in kinds else "script" if "script" in kinds else "person",
+        kind=least_trusted(inspection.opinions),
         readers=tuple(sorted({opinion.reader for opinion in inspection.opinions.values()})),
         counts=inspection.counts(),
         reading_seconds=round(max(times) - min(times), 1) if times else None,
@@ -110,9 +112,15 @@ def sign_with_oracle(
     runs_root: Path | None = None,
     clock: Clock = time.time,
 ) -> SignOff:
-    """Let a shipped demo task's oracle read every sample, and sign. Raises Refused for any other task."""
+    """Let a shipped demo task's oracle read every sample that no person has read, and sign.
+
+    Raises Refused for any other task.
+    """
     oracle = oracle_of(task)
-    write_opinions(run, oracle_opinions(oracle, task, read_samples(run)), clock)
+    inspection = read_inspection(run)
+    by_person = {name for name, opinion in inspection.opinions.items() if opinion.kind == "person"}
+    said = oracle_opinions(oracle, task, inspection.samples)
+    write_opinions(run, [opinion for opinion in said if opinion.sample_id not in by_person], clock)
     return sign(run, recipe, task, examples, model_dir, model_id, runs_root, clock)
 
 
@@ -130,38 +138,31 @@ def require_signoff(
     `examples` are those of `load_examples`, before any length policy. Raises Refused saying what is missing or changed.
     """
     now = fingerprint(recipe, task, examples, model_dir, model_id)
-    disputes = disputed_elsewhere(run, now, runs_root)
+    others = _other_runs(run, runs_root)
+    disputes = open_disputes([run, *others], now)
     if disputes:
         raise Refused("training is not allowed: " + "; ".join(disputes), "mend the reward, then rescore that run")
     own = standing(run, task, now)
     if isinstance(own, SignOff):
         return own
-    others = [other for other in _other_runs(run, runs_root) if other.inspection.is_file()]
-    reasons = [own]
     for other in others:
-        try:
-            found = standing(other, task, now)
-        except RunDirError as error:  # another run's broken file must not stop this one
-            found = error.message
-        if isinstance(found, SignOff):
+        if isinstance(found := _standing_elsewhere(other, task, now), SignOff):
             return found
-        reasons.append(f"{other.name}: {found}")
-    hint = _next_step(read_inspection(run), bool(run.inspection.is_file()))
-    raise Refused("training needs a signed inspection: " + "\n".join(reasons[:4]), hint)
+    message = f"training needs a signed inspection. {run.name}: {'; '.join(own)}"
+    raise Refused("\n".join([message, *_closest(others, now)]), _next_step(read_inspection(run), is_signed(run)))
 
 
-def standing(run: RunDir, task: Task, now: Mapping[str, str]) -> SignOff | str:
+def standing(run: RunDir, task: Task, now: Mapping[str, str]) -> SignOff | tuple[str, ...]:
     """The sign-off of a run when it holds for this fingerprint, else why it does not."""
     signoff = read_signoff(run)
     inspection = read_inspection(run)
     if signoff is None:
-        problems = unmet(inspection, task)
-        return "; ".join(problems) if problems else "every sample has a verdict, but nobody has signed"
+        return tuple(unmet(inspection, task)) or ("every sample has a verdict, but nobody has signed",)
     if isinstance(signoff, str):
-        return signoff
+        return (signoff,)
     changed = changes(signoff.fingerprint, now)
     if changed:
-        return f"changed since it was signed: {', '.join(changed)}"
+        return (f"changed since it was signed: {', '.join(changed)}",)
     problems = unmet(inspection, task)
     if signoff.samples_digest != inspection.samples_digest:
         problems.append("the samples were changed after signing")
@@ -169,10 +170,39 @@ def standing(run: RunDir, task: Task, now: Mapping[str, str]) -> SignOff | str:
         problems.append("verdicts were changed after signing")
     if inspection.drawn and changes(inspection.drawn.fingerprint, now):
         problems.append("the samples were drawn or scored under other settings")
-    kinds = {opinion.kind for opinion in inspection.opinions.values()}
-    if not problems and signoff.kind == "person" and kinds != {"person"}:
-        problems.append("the record names a person, the verdicts do not")
-    return "; ".join(problems) if problems else signoff
+    if signoff.kind != least_trusted(inspection.opinions):
+        problems.append("the record names another kind of reader than the verdicts")
+    return tuple(problems) or signoff
+
+
+def _standing_elsewhere(run: RunDir, task: Task, now: Mapping[str, str]) -> SignOff | None:
+    """Another run's sign-off; its broken files must not stop this one."""
+    try:
+        found = standing(run, task, now) if run.inspection.is_file() else None
+    except RunDirError:
+        return None
+    return found if isinstance(found, SignOff) else None
+
+
+def _closest(others: Sequence[RunDir], now: Mapping[str, str]) -> list[str]:
+    """The sign-off that differs least, with what differs; nothing when they are all about something else."""
+    found: list[tuple[int, str]] = []
+    for other in others:
+        try:
+            signoff = read_signoff(other)
+        except RunDirError:
+            continue
+        if isinstance(signoff, SignOff):
+            changed = changes(signoff.fingerprint, now)
+            found.append((len(changed), f"{other.name} is signed, but differs in: {', '.join(changed)}"))
+    near = [pair for pair in found if 0 < pair[0] <= MAX_DIFFERENCES]
+    return [min(near, key=lambda pair: pair[0])[1]] if near else []
+
+
+def least_trusted(opinions: Mapping[str, Opinion]) -> ReaderKind:
+    """One verdict of a program makes the reading a program's."""
+    kinds = {opinion.kind for opinion in opinions.values()}
+    return "oracle" if "oracle" in kinds else "script" if "script" in kinds else "person"
 
 
 def is_signed(run: RunDir) -> bool:
@@ -207,19 +237,19 @@ def read_signoff(run: RunDir) -> SignOff | str | None:
     return signoff
 
 
-def disputed_elsewhere(run: RunDir, now: Mapping[str, str], runs_root: Path | None) -> list[str]:
-    """Open disagreements about this very reward in other runs: another draw does not settle them."""
+def open_disputes(runs: Sequence[RunDir], now: Mapping[str, str]) -> list[str]:
+    """Open disagreements about this very reward, in any of the runs: another draw does not settle them."""
     found = []
-    for other in _other_runs(run, runs_root):
+    for run in runs:
         try:
-            drawn = read_drawn(other)
+            drawn = read_drawn(run)
             if drawn is None or changes(drawn.fingerprint, now):
                 continue
-            disputed = read_inspection(other).disputed
+            disputed = read_inspection(run).disputed
         except RunDirError:
             continue
         if disputed:
-            found.append(f"a reader of {other.name} disagrees with this same reward on {name_some(disputed)}")
+            found.append(f"a reader of {run.name} disagrees with this reward on {name_some(disputed)}")
     return found
 
 

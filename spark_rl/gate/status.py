@@ -15,9 +15,11 @@ from spark_rl.gate.alarms import find_alarms
 from spark_rl.gate.display import one_line, sentence_lines
 from spark_rl.gate.fingerprint import changes
 from spark_rl.gate.inspection import read_inspection, unmet
+from spark_rl.gate.samples import count_of
 from spark_rl.gate.signoff import SignOff, read_signoff, standing
 from spark_rl.rundir import RunDir
 from spark_rl.task import Task
+from spark_rl.units import format_seconds
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ def read_status(run: RunDir, task: Task | None, now: Mapping[str, str] | None, r
     if task is not None and now is not None:
         found = standing(run, task, now)
         holds = isinstance(found, SignOff)
-        if isinstance(found, str):
-            missing.append(found)
+        if not isinstance(found, SignOff):
+            missing += found
         if signoff is None and inspection.drawn:
             stale = changes(inspection.drawn.fingerprint, now)
             missing += [f"changed since the samples were drawn: {', '.join(stale)}"] if stale else []
@@ -90,7 +92,7 @@ def status_lines(status: Status, width: int = 80, encoding: str = "utf-8") -> li
     signoff = status.signoff
     if signoff:
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(signoff.signed_seconds))
-        read = "" if signoff.reading_seconds is None else f", read in {duration_text(signoff.reading_seconds)}"
+        read = "" if signoff.reading_seconds is None else f", read in {format_seconds(signoff.reading_seconds)}"
         held = {True: "the sign-off holds", False: "the sign-off does NOT hold", None: "not compared"}[status.holds]
         lines += sentence_lines(f"signed by {signoff.reader} on {day}{read}; {held}", width)
     else:
@@ -104,19 +106,10 @@ def counts_text(counts: Mapping[str, int]) -> str:
     """64 samples: 60 agree, 1 disagree, 2 unsure, 1 not read; scored again twice."""
     said = [f"{counts[word]} {word}" for word in ("agree", "disagree", "unsure") if counts[word]]
     said += [f"{counts['unread']} not read"] if counts["unread"] else []
-    text = f"{counts['samples']} samples" + (f": {', '.join(said)}" if said else "")
+    text = count_of(counts["samples"], "sample") + (f": {', '.join(said)}" if said else "")
     text += f"; scored again {_times(counts['rescored'])}" if counts["rescored"] else ""
-    return text + (f"; {_disagreements(counts['withdrawn'])} taken back" if counts["withdrawn"] else "")
-
-
-def duration_text(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} m {rest} s" if minutes else f"{rest} s"
+    return text + (f"; {count_of(counts['withdrawn'], 'disagreement')} taken back" if counts["withdrawn"] else "")
 
 
 def _times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
-def _disagreements(number: int) -> str:
-    return "1 disagreement" if number == 1 else f"{number} disagreements"

@@ -223,7 +223,7 @@ def test_a_line_is_typed_and_the_terminal_is_put_back_on_leaving(desk: Bench) ->
     typist.type("größer\n")
     typist.wait_for_text("sample 2 of 50")
     typist.type("q")
-    typist.wait_for_text("1 verdicts saved")
+    typist.wait_for_text("1 verdict saved")
     assert termios.tcgetattr(typist.master)[3] == before[3]
     assert typist.close() == 0
     assert read_opinions(run)[-1].note == "größer"

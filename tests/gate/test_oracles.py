@@ -48,6 +48,13 @@ def test_the_oracle_disagrees_with_a_wrong_reward_and_does_not_sign(shipped: Ben
         sign_with_oracle(run, *shipped.subject)
 
 
+def test_the_oracle_does_not_overrule_a_person(shipped: Bench) -> None:
+    run = demo_run(shipped)
+    shipped.say(run, "disagree", ["s001"])
+    with pytest.raises(Refused, match="1 disagreement is open: s001"):
+        sign_with_oracle(run, *shipped.subject)
+
+
 def test_an_oracles_verdict_that_was_edited_is_refused(shipped: Bench) -> None:
     run = demo_run(shipped, wrong_reward=True)
     with pytest.raises(Refused):

@@ -182,7 +182,7 @@ def test_what_stands_out_is_on_the_first_page_and_counted_on_the_others(bench: B
     bench.rewrite("task.toml", lambda text: text.replace("<\\d+>", "<x>"))
     terminal = read(bench.sampled_run(), ["x"])
     assert "! 0 of 50 samples ever score on format" in " ".join(" ".join(terminal.screens[0]).split())
-    assert "1 alarms (?)" in terminal.screens[1][0]
+    assert "1 alarm (?)" in terminal.screens[1][0]
 
 
 def page(sample: Sample, width: int = 80, height: int = 24, scroll: int = 0, encoding: str = "utf-8") -> list[str]:

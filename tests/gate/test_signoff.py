@@ -162,6 +162,19 @@ def test_another_draw_does_not_settle_a_disagreement(bench: Bench) -> None:
     assert "s004" in told
 
 
+def test_a_later_disagreement_in_any_run_closes_the_gate_again(bench: Bench) -> None:
+    signed, other = bench.signed_run(), bench.sampled_run(seed=2)
+    bench.say(other, "disagree", ["s004"])
+    for run in (signed, other, bench.new_run()):
+        assert f"a reader of {other.name} disagrees with this reward on s004" in refusal(bench, run)
+
+
+def test_the_closest_sign_off_is_named_with_what_differs(bench: Bench) -> None:
+    signed = bench.signed_run()
+    bench.rewrite("my_reward.py", lambda text: text.replace("0.0", "0.5"))
+    assert f"{signed.name} is signed, but differs in: reward: correct" in refusal(bench, bench.new_run())
+
+
 def test_a_mended_reward_does_settle_it(bench: Bench) -> None:
     disputed = bench.sampled_run()
     bench.say(disputed, "disagree", ["s004"])
@@ -208,7 +221,7 @@ def test_putting_the_change_back_makes_the_sign_off_hold_again(bench: Bench) -> 
 def test_a_disagreement_after_signing_reopens_the_gate(bench: Bench) -> None:
     run = bench.signed_run()
     bench.say(run, "disagree", ["s001"])
-    assert "1 disagreement is open: s001" in refusal(bench, run)
+    assert f"a reader of {run.name} disagrees with this reward on s001" in refusal(bench, run)
 
 
 def test_another_verdict_after_signing_needs_another_signature(bench: Bench) -> None:
@@ -327,7 +340,7 @@ def test_one_verdict_of_a_script_among_a_persons_counts_as_the_scripts(bench: Be
     run = bench.sampled_run()
     bench.agree_to_all(run)
     bench.say(run, "agree", ["s001"], "script", "script")
-    assert "1 verdicts come from a script" in signing_refused(bench, run)
+    assert "1 verdict by a script" in signing_refused(bench, run)
 
 
 def test_a_script_signed_demo_that_stops_being_a_demo_is_refused(bench: Bench) -> None:
