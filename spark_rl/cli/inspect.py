@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_rl.cli.options import add_json_option, add_run_argument
 from spark_rl.cli.output import emit, emit_json, say
+from spark_rl.cli.run import add_new_run_options
 from spark_rl.errors import ConfigError, ExitCode, Refused, RunDirError, SparkError
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 def add_parsers(commands: Any) -> None:
     inspect = commands.add_parser("inspect", help="read scored samples and sign: nothing is trained before")
     actions = inspect.add_subparsers(dest="action", metavar="ACTION", required=True)
+    sample = actions.add_parser("sample", help="draw and score completions of the model that will be trained")
+    add_new_run_options(sample)
+    sample.set_defaults(run=run_sample)
     review = _add_action(actions, "review", run_review, "read samples one at a time in this terminal")
     review.add_argument("--reader", metavar="NAME", help="who reads (default: your login name)")
     _add_action(actions, "rescore", run_rescore, "score the same samples with the mended reward")
@@ -36,6 +40,19 @@ def _add_action(actions: Any, name: str, run: Any, text: str) -> argparse.Argume
     add_json_option(parser)
     parser.set_defaults(run=run)
     return parser
+
+
+def run_sample(args: argparse.Namespace) -> int:
+    from spark_rl.cli.run import new_or_existing, start_and_follow
+    from spark_rl.gate.samples import refuse_new_draw
+
+    run = new_or_existing(args)
+    refuse_new_draw(run)
+    stages = ("inspect",) if run.probe.exists() else ("probe", "inspect")
+    code = start_and_follow(run, stages, args.json)
+    if code == ExitCode.OK:
+        say(f"read them: spark-rl inspect review {run.path}")
+    return code
 
 
 def run_review(args: argparse.Namespace) -> int:

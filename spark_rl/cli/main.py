@@ -18,7 +18,17 @@ from spark_rl import __version__
 from spark_rl.cli.output import fail, say
 from spark_rl.errors import ExitCode, SparkError
 
-COMMAND_MODULES = ("quickstart", "profiles", "run", "inspect", "rewards", "watch", "diagnose", "report")
+COMMAND_MODULES = (
+    "quickstart",
+    "profiles",
+    "run",
+    "inspect",
+    "rewards",
+    "watch",
+    "diagnose",
+    "report",
+    "export",
+)
 """In the order of `--help`: the order in which a newcomer needs them."""
 
 EXIT_CODES = """exit codes:

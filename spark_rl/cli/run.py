@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def add_parsers(commands: Any) -> None:
     run = commands.add_parser("run", help="probe -> inspection gate -> train -> diagnose")
-    _add_new_run_options(run)
+    add_new_run_options(run)
     run.set_defaults(run=run_run)
     train = commands.add_parser("train", help="train a run that has been signed (--run RUN, or a new one)")
-    _add_new_run_options(train)
+    add_new_run_options(train)
     train.set_defaults(run=run_train)
     probe = commands.add_parser("probe", help="can the model succeed sometimes?")
-    _add_new_run_options(probe)
+    add_new_run_options(probe)
     probe.set_defaults(run=run_probe)
     resume = commands.add_parser("resume", help="go on from the last checkpoint of a run")
     add_run_argument(resume)
@@ -30,7 +30,7 @@ def add_parsers(commands: Any) -> None:
     resume.set_defaults(run=run_resume)
 
 
-def _add_new_run_options(parser: argparse.ArgumentParser) -> None:
+def add_new_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", dest="run_name", metavar="RUN", help="an existing run instead of a new one")
     parser.add_argument("--profile", metavar="P", help="shipped profile (spark-rl profiles ls) or a file")
     parser.add_argument("--task", metavar="T", help="shipped task or a task file")
