@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_rl.errors import ConfigError
-from spark_rl.fit.lines import Phase
+from spark_rl.fit.lines import Line, Phase
 from spark_rl.host import Machine
 from spark_rl.units import GIB, format_gib
 
@@ -32,11 +32,13 @@ class Budget:
     floor_bytes: float
     sentence: str
 
+    def counts(self, line: Line) -> bool:
+        """Whether this line takes from the device pool; with one pool host lines do too (page cache is given back)."""
+        return line.pool == "device" or (self.one_pool and line.name not in _RECLAIMABLE)
+
     def need(self, phase: Phase) -> float:
-        """What this phase takes from the device pool; with one pool, host lines too (page cache is given back)."""
-        if not self.one_pool:
-            return phase.total("device")
-        return sum(line.num_bytes for line in phase.lines if line.name not in _RECLAIMABLE)
+        """What this phase takes from the device pool."""
+        return sum(line.num_bytes for line in phase.lines if self.counts(line))
 
     def host_need(self, phase: Phase) -> float:
         if self.one_pool:

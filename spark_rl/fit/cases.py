@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from spark_rl.errors import SparkError
-from spark_rl.fit.calibration import CONTEXT_GIB, FIXED_UNCERTAINTY, Stack, stack_for, training_band
+from spark_rl.fit.calibration import CONTEXT_GIB, EXACT_LINES, Band, Stack, stack_for, training_band
 from spark_rl.fit.engine import CacheCapacity, activation_bytes, cache_capacity, engine_weight_bytes
 from spark_rl.fit.lines import Phase
 from spark_rl.fit.phases import run_phases
@@ -206,20 +206,34 @@ def predict_training(row: Mapping[str, Any], card: ModelCard) -> Prediction:
     peak = max(phases, key=lambda phase: _in_metric(phase, work, metric))
     predicted = _in_metric(peak, work, metric)
     band = training_band(metric)
-    low, high = band.around(predicted)
-    low, high = min(low, predicted - FIXED_UNCERTAINTY), max(high, predicted + FIXED_UNCERTAINTY)
-    need = max(reserved_bytes(phase, work) for phase in phases) + CONTEXT_GIB * GIB
-    need_low, need_high = need * band.low, need * band.high
+    low, high = _around(band, peak, work, predicted)
+    fullest = max(phases, key=lambda phase: reserved_bytes(phase, work))
+    need = reserved_bytes(fullest, work) + CONTEXT_GIB * GIB
+    need_low, need_high = _around(band, fullest, work, need)
     if row.get("length_is_cap") or not row.get("seq_len") or work.stack.unpadded_share < 1:
         # Only a limit is known: real batches may have been far shorter.
         short = replace(work, tokens_per_row=max(1, int(work.tokens_per_row * SHORTEST_SHARE)))
         least = _step_phases(short, device_total)
-        low = min(low, max(_in_metric(phase, short, metric) for phase in least) * band.low)
-        need_low = min(need_low, max(reserved_bytes(phase, short) for phase in least) * band.low)
+        small = max(least, key=lambda phase: reserved_bytes(phase, short))
+        low = min(low, _around(band, small, short, _in_metric(small, short, metric))[0])
+        need_low = min(need_low, _around(band, small, short, reserved_bytes(small, short))[0])
     verdict: Verdict | None = None
     if total_gib:
         verdict = _verdict(need_low, need_high, device_total)
     return Prediction(predicted / GIB, max(0.0, low) / GIB, high / GIB, verdict, peak.name)
+
+
+def _around(band: Band, phase: Phase, work: Workload, total: float) -> tuple[float, float]:
+    """The band around one phase's total in some metric."""
+    exact = sum(
+        line.num_bytes
+        for line in phase.lines
+        if line.name in EXACT_LINES
+        and line.pool == "device"
+        and (line.owner != "managed" or work.stack.paged_states_seen)
+    )
+    exact = min(exact, total)
+    return band.around(exact, total - exact)
 
 
 def _verdict(low: float, high: float, total: float) -> Verdict:

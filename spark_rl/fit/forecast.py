@@ -31,9 +31,9 @@ DISCRETE_EFFICIENCY = 0.80
 DISCRETE_STEP_SECONDS = 0.0015
 """Launches, sampling and scheduling of one engine step with CUDA graphs; eager mode about doubles the step."""
 EAGER_FACTOR = 2.0
-NATIVE_LAYER_SECONDS = 0.0008
+NATIVE_LAYER_SECONDS = 0.0010
 """transformers' generate: launches of one layer, one token."""
-UNSLOTH_LAYER_SECONDS = 0.0003
+UNSLOTH_LAYER_SECONDS = 0.0006
 CPU_LAYER_SECONDS = 0.0004
 CPU_LAYER_TRAIN_SECONDS = 0.002
 UNIFIED_TRAINING_EFFICIENCY = 0.30
@@ -161,7 +161,8 @@ def forecast(work: Workload, machine: Machine, *, generation_batch: int, max_ste
             batched_tokens=work.engine.max_batched_tokens or 4096,
         )
         at_once = max(1, min(sequences, int(capacity.concurrency)))
-    waves = math.ceil(sequences / at_once)
+    # Continuous batching refills the places of finished completions, so there are no whole waves.
+    waves = sequences / at_once
     native = work.engine.kind in ("none", "native")
     engine = "vllm" if not native else ("unsloth-native" if work.kernels == "unsloth" else "native")
     each = decode_step_seconds(

@@ -7,7 +7,7 @@ machine is never advised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from spark_rl.errors import SparkError
@@ -31,6 +31,8 @@ class Rung:
 
     cost: str
     change: Callable[[Recipe, Machine], Settings]
+    is_method: bool = False
+    """Changes how the model is tuned: the last resort before another model."""
 
 
 def with_settings(recipe: Recipe, settings: Settings) -> Recipe:
@@ -183,31 +185,34 @@ LADDER: tuple[Rung, ...] = (
     Rung("quality: no KL term, so no reference copy", _no_reference),
     Rung("quality: shorter completions", _shorter),
     Rung("quality: the smallest useful group", _smaller_groups),
-    Rung("method: adapters instead of all weights", _lora),
-    Rung("method: adapters on a 4-bit base", _qlora),
+    Rung("method: adapters instead of all weights", _lora, True),
+    Rung("method: adapters on a 4-bit base", _qlora, True),
 )
 
 
 def find_remedies(recipe: Recipe, machine: Machine, card: ModelCard, report: FitReport) -> tuple[Remedy, ...]:
-    """Single changes that make it fit, cheapest first; and, when none does alone, the shortest ladder that does."""
-    singles = []
-    for rung in LADDER:
-        settings = rung.change(recipe, machine)
-        remedy = _tried(recipe, machine, card, settings, rung.cost)
-        if remedy is not None and remedy.verdict != "does_not_fit":
-            singles.append(remedy)
-    if singles:
-        return tuple(singles[:ENOUGH])
-    ladder = _climb(recipe, machine, card, report)
-    return () if ladder is None else (ladder,)
+    """Single changes that make it fit, cheapest first. Where none does, the shortest ladder that keeps the method; the
+    changes of method follow, and a ladder with them where nothing else is left."""
+    singles = [(rung, _tried(recipe, machine, card, rung.change(recipe, machine), rung.cost)) for rung in LADDER]
+    working = [(rung, remedy) for rung, remedy in singles if remedy is not None and remedy.verdict != "does_not_fit"]
+    found = [remedy for rung, remedy in working if not rung.is_method]
+    if not found:
+        ladder = _climb(recipe, machine, card, report, [rung for rung in LADDER if not rung.is_method])
+        found += [ladder] if ladder else []
+    found += [remedy for rung, remedy in working if rung.is_method]
+    if not found:
+        ladder = _climb(recipe, machine, card, report, list(LADDER))
+        found += [ladder] if ladder else []
+    return tuple(found[:ENOUGH])
 
 
-def _climb(recipe: Recipe, machine: Machine, card: ModelCard, report: FitReport) -> Remedy | None:
+def _climb(recipe: Recipe, machine: Machine, card: ModelCard, report: FitReport, rungs: list[Rung]) -> Remedy | None:
     """Rungs in order, each kept only when it lowers the peak or mends the engine, until it fits; then needless ones
     are dropped again."""
     taken: list[tuple[Rung, Settings]] = []
     current, best, fits = recipe, report, None
-    for rung in (*LADDER, *[rung for rung in LADDER if rung.change in (_batch, _shorter, _engine_share)] * 2):
+    again = [rung for rung in rungs if rung.change in (_batch, _shorter, _engine_share)]
+    for rung in (*rungs, *again, *again):
         settings = rung.change(current, machine)
         if not settings:
             continue
@@ -278,7 +283,3 @@ def _words(settings: Settings) -> tuple[str, ...]:
         return str(item).lower() if isinstance(item, bool) else f"{item:g}" if isinstance(item, float) else str(item)
 
     return tuple(f"{path}={value(item)}" for path, item in settings.items())
-
-
-def each_rung() -> Iterator[Rung]:
-    yield from LADDER

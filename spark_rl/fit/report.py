@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from spark_rl.fit.budget import Budget, budget_of
-from spark_rl.fit.calibration import BAND_RECIPE, Band
+from spark_rl.fit.calibration import BAND_RECIPE, EXACT_LINES, Band
 from spark_rl.fit.engine import EngineBudget, cache_capacity, judge_cache
 from spark_rl.fit.forecast import BAND_HIGH, BAND_LOW, Forecast, forecast
 from spark_rl.fit.from_recipe import workload_from_recipe
@@ -79,7 +79,22 @@ class FitReport:
         host = self.budget.host_bytes
         if host is not None and self.host_peak_bytes > host:
             return "does_not_fit"
-        return "fits" if self.peak_bytes * self.band.high <= self.budget.device_bytes else "tight"
+        return "fits" if self.high_bytes <= self.budget.device_bytes else "tight"
+
+    @property
+    def band_bytes(self) -> tuple[float, float]:
+        """Lowest and highest peak expected: the worst phase of each, since a phase of estimates is wider."""
+        bands = [self._band_of(phase) for phase in self.phases]
+        return max(low for low, _ in bands), max(high for _, high in bands)
+
+    @property
+    def high_bytes(self) -> float:
+        return self.band_bytes[1]
+
+    def _band_of(self, phase: Phase) -> tuple[float, float]:
+        counted = [line for line in phase.lines if self.budget.counts(line)]
+        exact = sum(line.num_bytes for line in counted if line.name in EXACT_LINES)
+        return self.band.around(exact, sum(line.num_bytes for line in counted) - exact)
 
     @property
     def step_seconds(self) -> float:
@@ -159,7 +174,7 @@ def report_of(recipe: Recipe, work: Workload, machine: Machine) -> FitReport:
 
 def report_json(report: FitReport) -> dict[str, Any]:
     """The report as plain values; bytes are integers, unknown is null."""
-    low, high = report.band.around(report.peak_bytes)
+    low, high = report.band_bytes
     times = report.forecast
     return {
         "recipe": report.recipe_name,

@@ -39,12 +39,11 @@ def _wrapped(text: str, width: int, indent: str = "  ") -> str:
 def _head(report: FitReport, width: int) -> str:
     work, card = report.work, report.work.card
     method = {"full": "full fine-tuning", "lora": f"LoRA r{work.lora_rank}", "qlora": f"QLoRA r{work.lora_rank}"}
-    high = report.peak_bytes * report.band.high
     lines = [
         f"{_WORDS[report.verdict]}: {report.recipe_name} on {report.machine.name}",
         f"{card.name} ({format_count(card.parameter_count)}), {method.get(work.tuning, work.tuning)}, "
         f"{work.rows} x {work.tokens_per_row} tokens a forward",
-        f"peak {format_gib(report.peak_bytes)} GiB (up to {format_gib(high)}) in {report.peak.name}; "
+        f"peak {format_gib(report.peak_bytes)} GiB (up to {format_gib(report.high_bytes)}) in {report.peak.name}; "
         f"budget {format_gib(report.budget.device_bytes)} GiB; headroom {format_gib(report.headroom_bytes)} GiB",
         f"budget: {report.budget.sentence}",
     ]
@@ -53,7 +52,7 @@ def _head(report: FitReport, width: int) -> str:
 
 def _phase_table(report: FitReport, width: int) -> str:
     scale = max(report.budget.device_bytes, report.peak_bytes)
-    room = width - 18 - 9 - 8
+    room = width - 18 - 9 - 9
     mark = min(room - 1, int(room * report.budget.device_bytes / scale)) if scale else 0
     rows = []
     for phase in report.phases:
