@@ -34,7 +34,7 @@ class UnitTestsOptions(RewardOptions):
     """Column with trusted code to run before the tests; it may be absent."""
     partial: bool = False
     """Reward the share of assertions or pairs that hold, instead of all or nothing."""
-    time_limit_seconds: float = Field(default=10.0, gt=0, le=600)
+    time_limit_seconds: float = Field(default=5.0, gt=0, le=600)
     memory_mib: int = Field(default=1024, ge=128)
     workers: int | None = Field(default=None, ge=1)
     """Samples checked at the same time; None: one per core."""

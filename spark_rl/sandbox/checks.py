@@ -7,6 +7,7 @@ the judge (tests), this one (both as text, run by neither).
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import select
@@ -75,23 +76,22 @@ def run_tests(candidate: WarmWorker, judge: WarmWorker, job: TestJob, limits: Li
             to_candidate, candidates_end = socket_pair(held)
             to_judge, judges_end = socket_pair(held)
             printed, printing = pipe(held)
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            held.callback(os.close, nowhere)
+            nowhere = held.enter_context(io.FileIO(os.devnull, "wb"))
             nonce = secrets.token_hex(16)
 
-            candidate.begin(ROLE_CANDIDATE, [printing, candidates_end.fileno()])
+            candidate.begin(ROLE_CANDIDATE, [printing.fileno(), candidates_end.fileno()])
             wire.send(to_candidate.fileno(), {"sources": list(job.sources), "role": "candidate"})
-            judge.begin(ROLE_JUDGE, [nowhere, judges_end.fileno(), to_candidate.fileno()])
+            judge.begin(ROLE_JUDGE, [nowhere.fileno(), judges_end.fileno(), to_candidate.fileno()])
             wire.send(to_judge.fileno(), judges_job(job, nonce))
-            for ours in (candidates_end, judges_end, to_candidate):
+            for ours in (candidates_end, judges_end, to_candidate, printing):
                 ours.close()
 
-            ending = wait_for(to_judge.fileno(), printed, output, started + limits.time_seconds)
+            ending = wait_for(to_judge.fileno(), printed.fileno(), output, started + limits.time_seconds)
             verdict = read_verdict(to_judge.fileno(), nonce) if ending == "ready" else None
             candidate.end()
             judge.end()
             judge_report, report = judge.report(), candidate.report()
-            output.take_rest(printed)
+            output.take_rest(printed.fileno())
     except (WorkerDied, wire.WireError, OSError) as error:
         return Outcome(None, f"the sandbox failed: {error}", sandbox_failed=True, seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
@@ -122,15 +122,15 @@ def run_program(worker: WarmWorker, job: ProgramJob, limits: Limits) -> Outcome:
         with contextlib.ExitStack() as held:
             ours, theirs = socket_pair(held)
             printed, printing = pipe(held)
-            worker.begin(ROLE_PROGRAM, [printing, theirs.fileno()])
-            os.close(printing)
+            worker.begin(ROLE_PROGRAM, [printing.fileno(), theirs.fileno()])
+            printing.close()
             theirs.close()
             wire.send(ours.fileno(), {"sources": list(job.sources), "stdin": job.stdin})
-            ending = wait_for(-1, printed, output, started + limits.time_seconds)
+            ending = wait_for(-1, printed.fileno(), output, started + limits.time_seconds)
             if ending != "ready":
                 worker.end()
             report = worker.report()
-            output.take_rest(printed)
+            output.take_rest(printed.fileno())
     except (WorkerDied, wire.WireError, OSError) as error:
         return Outcome(None, f"the sandbox failed: {error}", sandbox_failed=True, seconds=time.monotonic() - started)
     reached = limit_reached(ending, output, report, limits)
@@ -146,12 +146,9 @@ def run_program(worker: WarmWorker, job: ProgramJob, limits: Limits) -> Outcome:
 
 def run_bare_interpreter(worker: WarmWorker) -> Report:
     """Fork and exec Python in the sandbox, which does nothing and ends: the benchmark's yardstick."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        worker.begin(ROLE_BARE_INTERPRETER, [nowhere])
+    with io.FileIO(os.devnull, "wb") as nowhere:
+        worker.begin(ROLE_BARE_INTERPRETER, [nowhere.fileno()])
         return worker.report()
-    finally:
-        os.close(nowhere)
 
 
 def refused_unread(texts: list[str] | Any, limits: Limits) -> Outcome | None:
@@ -234,20 +231,14 @@ def ended_how(status: int) -> str:
 def socket_pair(held: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
     """A connected pair that gives up instead of waiting for ever, and keeps blocking calls blocking."""
     ours, theirs = socket.socketpair()
-    held.callback(ours.close)
-    held.callback(theirs.close)
+    held.enter_context(ours)
+    held.enter_context(theirs)
     patience = struct.pack("ll", int(SEND_SECONDS), 0)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
     return ours, theirs
 
 
-def pipe(held: contextlib.ExitStack) -> tuple[int, int]:
+def pipe(held: contextlib.ExitStack) -> tuple[io.FileIO, io.FileIO]:
+    """A pipe as objects: closing one twice is harmless, where closing a number twice may close another thread's file."""
     reading, writing = os.pipe()
-
-    def close(descriptor: int) -> None:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-
-    held.callback(close, reading)
-    held.callback(close, writing)
-    return reading, writing
+    return held.enter_context(io.FileIO(reading, "rb")), held.enter_context(io.FileIO(writing, "wb"))

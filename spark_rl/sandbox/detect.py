@@ -36,12 +36,12 @@ class Isolation:
         self.tried: tuple[Tried, ...] = ()
         self._python = this_interpreter()
         self._numbers = itertools.count()
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         if method in ("bare_root", "landlock"):
             bare_root.remove_stale_folders()
-            self._folder = bare_root.make_private_folder()
+            self.folder = bare_root.make_private_folder()
             if method == "bare_root":
-                bare_root.build(self._python, self._folder)
+                bare_root.build(self._python, self.folder)
 
     @property
     def says(self) -> str:
@@ -58,15 +58,15 @@ class Isolation:
             return methods.launch_bubblewrap(self._python, self.limits, number)
         if self.method == "namespaces":
             return methods.launch_namespaces(self._python, self.limits, number)
-        assert self._folder is not None
+        assert self.folder is not None
         if self.method == "bare_root":
-            return methods.launch_bare_root(self._python, self.limits, number, self._folder)
-        return methods.launch_landlock(self._python, self.limits, number, self._folder)
+            return methods.launch_bare_root(self._python, self.limits, number, self.folder)
+        return methods.launch_landlock(self._python, self.limits, number, self.folder)
 
     def close(self) -> None:
         """Remove the folder; workers must be stopped before."""
-        if self._folder is not None and self._folder.is_dir():
-            bare_root.remove_tree(self._folder)
+        if self.folder is not None and self.folder.is_dir():
+            bare_root.remove_tree(self.folder)
 
 
 def find_isolation(limits: Limits | None = None, only: MethodName | None = None) -> Isolation:

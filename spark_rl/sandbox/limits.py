@@ -11,9 +11,9 @@ from spark_rl.units import MIB
 class Limits:
     """Limits of one sample: its process, its scratch folder, its output."""
 
-    time_seconds: float = 10.0
+    time_seconds: float = 5.0
     """Wall clock from start to verdict. HumanEval's canonical solutions take under 0.2 s; a busy host is slower."""
-    cpu_seconds: int = 10
+    cpu_seconds: int = 5
     """Processor time of each of the sample's two processes."""
     memory_bytes: int = 1024 * MIB
     """Address space. An idle Python maps about 60 MiB; each thread adds its 8 MiB stack."""

@@ -53,6 +53,7 @@ class WarmWorker:
         self._control: socket.socket | None = None
         self._launch: Launch | None = None
         self.num_starts = 0
+        self.num_own_descendants = 0
 
     def start(self) -> None:
         """Start the process and wait until it is warm. Refused, with what it said, when it does not come up."""
@@ -88,6 +89,7 @@ class WarmWorker:
                 text = " ".join(said.read(4096).decode("utf-8", "replace").split())
                 raise Refused(f"the sandbox worker did not start: {text[-300:] or 'it said nothing'}")
         self.num_starts += 1
+        self.num_own_descendants = len(descendants(self._process.pid))
 
     @property
     def pid(self) -> int | None:

@@ -1,0 +1,2 @@
+# Breaks the compiler with ten thousand minus signs.
+# battery: repeat - 10000

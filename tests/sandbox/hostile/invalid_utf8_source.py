@@ -1,0 +1,3 @@
+# Is not UTF-8.
+def solve(n):
+    return 'ÿşÃ('

@@ -1,0 +1,3 @@
+# Computes an integer with billions of digits.
+def solve(n):
+    return 9**9**9**9

@@ -1,0 +1,3 @@
+# Builds one string of terabytes.
+def solve(n):
+    return "x" * (1 << 42)

@@ -1,0 +1,2 @@
+# Breaks the parser with nesting.
+# battery: repeat ( 5000
