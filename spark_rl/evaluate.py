@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_rl.errors import RunDirError
 from spark_rl.stats import Interval, mcnemar_exact, paired_difference_interval, wilson_interval
+from spark_rl.units import format_share
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Outcome:
 
     def to_text(self) -> str:
         interval = self.interval
-        return f"{self.successes}/{self.n} = {self.rate:.1%} (95 % interval {interval.low:.1%} to {interval.high:.1%})"
+        return f"{self.successes}/{self.n} = {format_share(self.rate)} (95 % interval {format_share(interval.low)} to {format_share(interval.high)})"
 
 
 @dataclass(frozen=True)
@@ -161,4 +162,4 @@ def evaluation_from_saved(saved: Mapping[str, Any]) -> Evaluation:
 
 def _greedy_text(outcome: Outcome) -> str | None:
     count = outcome.greedy_successes
-    return None if count is None else f"{count}/{outcome.n} = {count / outcome.n:.1%}"
+    return None if count is None else f"{count}/{outcome.n} = {format_share(count / outcome.n)}"

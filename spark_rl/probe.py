@@ -13,6 +13,7 @@ from math import comb
 from typing import Any, Literal
 
 from spark_rl.stats import Interval, mean, wilson_interval
+from spark_rl.units import format_share
 
 Verdict = Literal["learnable", "sft_first", "nothing_to_learn"]
 
@@ -172,7 +173,7 @@ def _verdict(at_run: ProbeCounts, at_low: ProbeCounts | None, mixed: float, grou
     if at_run.num_successes == 0:
         high = at_run.interval.high
         words = f"No success in {at_run.num_completions} completions at temperature {at_run.temperature:g}"
-        words += f" (true rate below {high:.1%} at 95 %): GRPO has nothing to select."
+        words += f" (true rate below {format_share(high)} at 95 %): GRPO has nothing to select."
         if at_low is not None and at_low.num_successes:
             return "sft_first", (
                 f"{words} At temperature {at_low.temperature:g} it succeeds {at_low.num_successes} times of "
@@ -181,7 +182,7 @@ def _verdict(at_run: ProbeCounts, at_low: ProbeCounts | None, mixed: float, grou
         return "sft_first", f"{words} Fine-tune on examples first (SFT), show example turns, or take easier prompts."
     if at_run.rate >= NOTHING_TO_LEARN_SHARE:
         return "nothing_to_learn", (
-            f"Right already in {seen} ({at_run.rate:.1%}): training could add at most {1 - at_run.rate:.1%}, too little "
+            f"Right already in {seen} ({format_share(at_run.rate)}): training could add at most {format_share(1 - at_run.rate)}, too little "
             "to tell from chance. Take harder prompts."
         )
     if mixed == 0 and wilson_interval(0, len(at_run.successes)).high < SPLIT_BOUND:
@@ -191,7 +192,7 @@ def _verdict(at_run: ProbeCounts, at_low: ProbeCounts | None, mixed: float, grou
             "right and wrong completions, so there is no gradient towards the answer. Take prompts of medium difficulty."
         )
     return "learnable", (
-        f"Right in {seen} ({at_run.rate:.1%}); about {mixed:.0%} of groups of {group_size} hold right and wrong ones."
+        f"Right in {seen} ({format_share(at_run.rate)}); about {format_share(mixed, 0)} of groups of {group_size} hold right and wrong ones."
     )
 
 
@@ -202,18 +203,18 @@ def _notes(
     if verdict == "learnable" and mixed < THIN_SIGNAL_SHARE:
         side = "never solved" if at_run.rate < 0.5 else "always solved"
         notes.append(
-            f"Thin signal: {1 - mixed:.0%} of groups of {group_size} would be all alike, mostly {side}. Expect many "
+            f"Thin signal: {format_share(1 - mixed, 0)} of groups of {group_size} would be all alike, mostly {side}. Expect many "
             "steps; prompts of medium difficulty or larger groups help."
         )
     if at_low is not None and at_run.num_successes:
         if at_low.interval.low > at_run.interval.high:
             notes.append(
-                f"Better at temperature {at_low.temperature:g} ({at_low.rate:.1%}): the model knows more than its "
+                f"Better at temperature {at_low.temperature:g} ({format_share(at_low.rate)}): the model knows more than its "
                 "samples show, so part of the gain of training will be a narrower distribution."
             )
         elif at_low.interval.high < at_run.interval.low:
             notes.append(
-                f"Worse at temperature {at_low.temperature:g} ({at_low.rate:.1%}): its most likely answer is wrong and "
+                f"Worse at temperature {at_low.temperature:g} ({format_share(at_low.rate)}): its most likely answer is wrong and "
                 "success comes from exploring."
             )
     return notes

@@ -50,3 +50,8 @@ def format_count(count: float | None) -> str:
         if abs(count) >= limit:
             return f"{count / limit:.1f} {unit}"
     return f"{count:.0f}"
+
+
+def format_share(share: float | None, digits: int = 1) -> str:
+    """A share in percent: 0.392 -> "39.2 %"."""
+    return NOT_AVAILABLE if share is None else f"{100 * share:.{digits}f} %"

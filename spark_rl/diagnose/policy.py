@@ -8,6 +8,7 @@ from statistics import median
 from spark_rl.diagnose.finding import Evidence, Finding, Severity
 from spark_rl.diagnose.view import MIN_ROWS, PROBABLE, View, early, late, middle, series_trend, thin
 from spark_rl.stats import mean
+from spark_rl.units import format_share
 
 COLLAPSED_ENTROPY = 0.1
 """Nats a token: the policy nearly always says the same. (Published tables call .05 to .5 healthy and .01 collapse.)"""
@@ -82,7 +83,8 @@ def entropy(view: View) -> Iterator[Finding]:
             "entropy_falling",
             "warning" if with_alike else "info",
             "Entropy is falling",
-            words + (f", and {alike:.0%} of late groups score alike." if with_alike else "; not collapsed."),
+            words
+            + (f", and {format_share(alike, 0)} of late groups score alike." if with_alike else "; not collapsed."),
             evidence,
             ("Watch it: below about 0.1 nats exploration ends.",),
             numbers=numbers,
@@ -170,7 +172,7 @@ def divergence(view: View) -> Iterator[Finding]:
             "kl_spike_settled",
             "warning",
             f"KL jumped to {top:.3g} at step {top_step}, and the run settled there",
-            f"Groups without signal were {change[0]:.0%} before step {top_step} and {change[1]:.0%} since: after the "
+            f"Groups without signal were {format_share(change[0], 0)} before step {top_step} and {format_share(change[1], 0)} since: after the "
             "jump the policy repeats one kind of answer.",
             evidence,
             ("Go back to the checkpoint before the jump; lower the learning rate or max_grad_norm, or raise beta.",),
@@ -210,7 +212,7 @@ def length_at_cap(view: View) -> Iterator[Finding]:
         first, last = mean(early(values)), mean(late(values))
         if last < CUT_SHARE:
             return
-        words = f"{last:.0%} of completions are cut off in the last quarter ({first:.0%} at the start)"
+        words = f"{format_share(last, 0)} of completions are cut off in the last quarter ({format_share(first, 0)} at the start)"
         key = "completions/clipped_ratio"
         severity: Severity = "fault" if last >= MOSTLY_CUT_SHARE else "warning"
     elif len(lengths) >= 3 and cap is not None:

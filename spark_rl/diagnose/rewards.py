@@ -9,6 +9,7 @@ from spark_rl.diagnose.view import MIN_TREND_ROWS, ZERO, Course, View, course, l
 from spark_rl.metrics import part_key
 from spark_rl.metrics.groups import CEILING_SHARE, ZERO_SHARE
 from spark_rl.stats import mean
+from spark_rl.units import format_share
 
 MIN_DEAD_ROWS = 5
 """Fewer rows without a single hit say little about a part."""
@@ -87,7 +88,7 @@ def zero_variance(view: View) -> Iterator[Finding]:
     severity: Severity = "info"
     if judged_share >= WASTED_ZERO_SHARE and not _solved_at_the_end(view, places, [step for step, _ in shares]):
         severity = "fault" if judged_share >= LOST_ZERO_SHARE else "warning"
-    words = f"On average {mean_share:.0%} of groups had no spread of reward ({late_share:.0%} in the last quarter)."
+    words = f"On average {format_share(mean_share, 0)} of groups had no spread of reward ({format_share(late_share, 0)} in the last quarter)."
     if total:
         what = f"{total} such groups" if groups else f"{total} rows of {len(shares)} had no other groups"
         words += f" {what}: " + ", ".join(f"{count} {PLACES[place]}" for place, count in counts.items()) + "."

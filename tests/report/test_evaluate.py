@@ -45,7 +45,7 @@ def test_saved_results_give_the_same_comparison() -> None:
     }
     result = evaluation_from_saved(saved)
     assert result == compare(BEFORE, AFTER, greedy_before=90)
-    assert "greedy  90/200 = 45.0% -> N/A" in result.to_text()
+    assert "greedy  90/200 = 45.0 % -> N/A" in result.to_text()
 
 
 @pytest.mark.parametrize("saved", [{}, {"before": {}}, {"before": {"correct": []}}, {"before": {"correct": 3}}])

@@ -20,7 +20,7 @@ def test_no_success_means_sft_first() -> None:
     result = judge_probe(counts(*[0] * 32), counts(*[0] * 32, temperature=0.3), 8)
     assert result.verdict == "sft_first"
     assert not result.allows_training
-    assert "1.5%" in result.words  # the rate that 0 of 256 cannot rule out
+    assert "1.5 %" in result.words  # the rate that 0 of 256 cannot rule out
 
 
 def test_success_only_at_low_temperature_advises_to_lower_it() -> None:
