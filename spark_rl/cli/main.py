@@ -21,6 +21,8 @@ from spark_rl.errors import ExitCode, SparkError
 COMMAND_MODULES = (
     "quickstart",
     "profiles",
+    "models",
+    "fit",
     "run",
     "inspect",
     "rewards",
