@@ -7,6 +7,7 @@ Out: name -> digest or value, so that a mismatch names what changed. Hashes file
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -158,7 +159,8 @@ def _source_digest(start: Path, root: Path, read: dict[Path, Source]) -> str:
         if not path.is_file():
             raise ConfigError(f"{path}: no such reward source")
         if path not in read:
-            read[path] = Source(_file_digest(path), _imported_modules(path))
+            source = path.read_bytes()
+            read[path] = Source(hashlib.sha256(source).hexdigest(), _imported_modules(source))
         sources[key] = read[path].digest
         for module in read[path].imports:
             top = module.split(".")[0]
@@ -179,9 +181,10 @@ def _relative(path: Path, root: Path) -> str:
     return path.name
 
 
-def _imported_modules(path: Path) -> frozenset[str]:
+@functools.lru_cache(maxsize=256)
+def _imported_modules(source: bytes) -> frozenset[str]:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return frozenset()  # a broken file is told where it is imported; its bytes are in the digest
     modules: set[str] = set()

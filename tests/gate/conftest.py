@@ -59,6 +59,11 @@ NUM_SAMPLES = 50
 
 
 @cache
+def cached_task(path: Path, content: bytes) -> Task:
+    return load_task(path)
+
+
+@cache
 def cached_recipe(sets: tuple[str, ...]) -> Recipe:
     return resolve("cpu-tiny", {}, sets)
 
@@ -108,7 +113,7 @@ class Bench:
 
     @property
     def task(self) -> Task:
-        return load_task(self.task_file)
+        return cached_task(self.task_file, self.task_file.read_bytes())
 
     @property
     def examples(self) -> Examples:
