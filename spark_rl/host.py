@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from spark_rl.errors import ConfigError, did_you_mean
 from spark_rl.units import GIB, KIB
 
@@ -270,6 +268,8 @@ def read_meminfo(path: Path = Path("/proc/meminfo")) -> MemInfo:
     try:
         return parse_meminfo(path.read_text())
     except OSError:
+        import psutil
+
         memory = psutil.virtual_memory()
         return MemInfo(memory.total, memory.available, memory.free, None, None)
 

@@ -217,6 +217,8 @@ def _save_phase(work: Workload, weights: list[Line], state: Line, engine: list[L
 def _resume_phase(work: Workload, weights: list[Line], state: Line, always: list[Line]) -> Phase:
     """Optimizer state is there before the first forward; the files pass through the host."""
     loaded = sum(line.num_bytes for line in weights if line.name == "weights")
+    if work.tuning in ("lora", "qlora"):
+        loaded = adapter_parameters(work) * work.adapter_bytes
     copies = 2.0 if optimizer_rule(work.optimizer).block_quantised else 1.0
     state_bytes = state.num_bytes
     host = [
