@@ -4,7 +4,7 @@ Sampling itself is the worker's; everything here is light and reads or writes th
 """
 
 from spark_rl.gate.fingerprint import fingerprint
-from spark_rl.gate.samples import Sample, draw_prompts, make_samples, read_samples, write_samples
+from spark_rl.gate.samples import Sample, draw_prompts, make_samples, read_samples, scoring_row, write_samples
 from spark_rl.gate.signoff import SignOff, adopt_signoff, is_signed, require_signoff, sign, sign_with_oracle
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "make_samples",
     "read_samples",
     "require_signoff",
+    "scoring_row",
     "sign",
     "sign_with_oracle",
     "write_samples",

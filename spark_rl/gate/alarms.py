@@ -15,7 +15,9 @@ from spark_rl.rewards.base import Verdict
 MIN_CLUSTER_SHARE = 0.1
 """Equal scores of fewer samples than this share are chance."""
 MANY_SHARE = 0.5
-"""Cut-off completions, repeated texts and parts that do not apply are named from this share on."""
+"""Cut-off completions and repeated texts are named from this share on."""
+SOME_SHARE = 0.05
+"""Samples to which a part does not apply (a gold answer that cannot be read) are named from this share on."""
 
 
 MAX_REASON = 80
@@ -85,10 +87,10 @@ def _paid_rambling(samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def _not_applying(name: str, samples: Sequence[Sample]) -> Iterator[str]:
-    """A part that mostly has nothing to say, as when no gold answer can be parsed."""
+    """A part that has nothing to say, as when a gold answer cannot be read: nobody learns from these."""
     verdicts = _verdicts(name, samples)
     reasons = [verdict.reason for verdict in verdicts if verdict.value is None and not verdict.is_bug]
-    if reasons and len(reasons) >= MANY_SHARE * len(verdicts):
+    if reasons and len(reasons) >= SOME_SHARE * len(verdicts):
         yield f"{name} does not apply to {len(reasons)} of {len(verdicts)} samples: {_commonest(reasons)}"
 
 

@@ -15,7 +15,7 @@ from spark_rl.dataset import Example, Examples, content_key
 from spark_rl.errors import Refused
 from spark_rl.gate.fingerprint import changes, fingerprint, is_rescorable
 from spark_rl.gate.inspection import read_inspection
-from spark_rl.gate.samples import Sample, name_some, sample_command, write_samples
+from spark_rl.gate.samples import Sample, name_some, sample_command, scoring_row, write_samples
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.composite import Composite
 from spark_rl.rundir import Clock, RunDir
@@ -65,7 +65,10 @@ def rescore(
     try:
         scored = composite.score(
             [sample.completion for sample in inspection.samples],
-            [{**example.row, "prompt": example.prompt} for example in sources],
+            [
+                scoring_row(example, sample.num_tokens)
+                for example, sample in zip(sources, inspection.samples, strict=True)
+            ],
         )
     finally:
         composite.close()

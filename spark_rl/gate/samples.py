@@ -78,6 +78,11 @@ def draw_prompts(examples: Examples, num_samples: int, seed: int) -> list[Exampl
     return drawn
 
 
+def scoring_row(example: Example, num_tokens: int) -> dict[str, Any]:
+    """The columns a reward gets in training. Of the tokens only their number is kept, so that lengths can be judged."""
+    return {**example.row, "prompt": example.prompt, "completion_ids": [None] * num_tokens}
+
+
 class Generated(Protocol):
     """What an engine gives for one prompt."""
 

@@ -70,6 +70,13 @@ def test_gold_answers_that_cannot_be_read_are_named_with_the_commonest_reason() 
     assert alarms == ["math does not apply to 11 of 13 samples: gold answer cannot be parsed: '#### 42'"]
 
 
+def test_a_few_gold_answers_that_cannot_be_read_are_counted_too() -> None:
+    verdicts = [Verdict(None, "the gold cannot be read")] * 4 + [Verdict(number % 2, "") for number in range(60)]
+    assert find_alarms(with_part("math", verdicts)) == [
+        "math does not apply to 4 of 64 samples: the gold cannot be read"
+    ]
+
+
 def test_rambling_to_the_limit_that_is_paid_more_than_the_floor_is_named() -> None:
     """A runaway penalty that left 0.048 for running on: 84 % of completions settled there."""
     runaway = [sample(number, 0.048, truncated=True) for number in range(41)]

@@ -85,6 +85,14 @@ def test_a_wrong_gold_answer_can_be_mended_in_the_data(bench: Bench) -> None:
     assert read_inspection(run).disputed == []
 
 
+def test_a_penalty_on_tokens_is_scored_from_their_kept_number(bench: Bench) -> None:
+    run = bench.sampled_run()
+    part = '[[reward]]\nname = "length"\nkind = "length_penalty"\nmax_length = 10\nbuffer = 10\n'
+    bench.rewrite("task.toml", lambda text: text + "\n" + part)
+    rescored(bench, run)
+    assert all(sample.parts["length"].value == -sample.num_tokens / 10 for sample in read_samples(run))
+
+
 @pytest.mark.parametrize(
     ("setting", "named"),
     [("grpo.temperature=0.7", "sampling: temperature"), ("grpo.top_k=5", "sampling: top_k")],
