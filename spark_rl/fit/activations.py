@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_rl.fit.calibration import CHUNK_SHARE_OF_FREE, UNSLOTH_GRPO_CHUNK_GIB, UNSLOTH_SFT_CHUNK_GIB
+from spark_rl.fit.calibration import (
+    CHUNK_SHARE_OF_FREE,
+    GRPO_CHUNK_LOGIT_BYTES,
+    GRPO_LEAST_CHUNKS,
+    GRPO_LEAST_ROWS,
+    UNSLOTH_GRPO_CHUNK_GIB,
+    UNSLOTH_SFT_CHUNK_GIB,
+)
 from spark_rl.fit.workload import Workload
 from spark_rl.modelcard import Layer, Linear, is_lora_target
 from spark_rl.units import GIB
@@ -234,11 +241,28 @@ def loss_bytes(work: Workload) -> float:
         return tokens * vocab * full_logit_bytes(work) + rest
     budget = chunk_budget(work)
     if budget is not None:
-        return min(tokens * vocab * 14.0, budget) + rest + tokens * hidden * 4
+        return chunk_rows(work) * vocab * _chunk_logit_bytes(work) + rest + tokens * hidden * 4
     chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
     in_chunk = min(tokens, chunk)
     kept = work.stack.kept_logit_bytes_quantised if work.tuning == "qlora" else work.stack.kept_logit_bytes
     return in_chunk * vocab * 14.0 + tokens * vocab * kept + rest + tokens * hidden * 4
+
+
+def _chunk_logit_bytes(work: Workload) -> float:
+    return GRPO_CHUNK_LOGIT_BYTES if work.method == "grpo" else 14.0
+
+
+def chunk_rows(work: Workload) -> float:
+    """Positions whose logits exist at once in a loss that sizes its chunks by memory."""
+    tokens = work.logit_tokens
+    budget = chunk_budget(work)
+    if budget is None:
+        return float(min(tokens, work.logit_chunk_tokens or work.stack.chunk_tokens))
+    rows = budget / (work.card.vocab * _chunk_logit_bytes(work))
+    if work.method == "grpo":
+        rows = min(rows, tokens / GRPO_LEAST_CHUNKS)
+        rows = max(rows, GRPO_LEAST_ROWS)
+    return min(float(tokens), rows)
 
 
 def chunk_budget(work: Workload) -> float | None:

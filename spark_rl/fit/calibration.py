@@ -105,6 +105,10 @@ CHUNK_SHARE_OF_FREE = 0.65
 Fitted: the two fp32 270M rows at the cap."""
 UNSLOTH_GRPO_CHUNK_GIB = 2.0
 UNSLOTH_SFT_CHUNK_GIB = 4.0
+GRPO_CHUNK_LOGIT_BYTES = 8.0
+GRPO_LEAST_CHUNKS = 8
+GRPO_LEAST_ROWS = 512
+"""Read: Unsloth's GRPO scorer takes at most an eighth of the positions at once, but at least 512, and counts 8 B a logit."""
 TRL = Stack(
     "trl",
     # Read: nll holds bf16 2 + fp32 4 + log-softmax 4 and, in backward, 2 to 4 more.
@@ -200,6 +204,10 @@ NON_TORCH_PARALLEL_GIB = 2.1
 """NCCL's buffers with tensor parallelism."""
 GRAPHS_GIB = 0.9
 """CUDA graphs lie outside the budget: median of the logs, 0.2 to 2.3."""
+GRAPHS_LEAST_GIB = 0.35
+GRAPHS_FULL_SEQUENCES = 256
+"""Fewer sequences mean fewer sizes to capture: from the least share up to the median at this many (an assumption; the
+logs of 128 to 320 sequences scatter from 0.2 to 1.1)."""
 ADVICE_MARGIN_BYTES = 150 * 1024 * 1024
 """Read: what vLLM keeps aside when it advises a cache size."""
 
@@ -210,10 +218,11 @@ EXACT_LINES = frozenset(
     {
         "weights", "adapter weights", "reference model", "optimizer state", "gradients", "optimizer temporaries",
         "checkpointed activations", "gathered weights", "KV cache", "engine weights", "parked activations",
+        "engine activations", "engine non-torch",
     }
 )  # fmt: skip
 """Lines that follow from shapes and formats alone. The others (one layer's working set, the loss, slack, graphs, contexts)
-depend on kernels and versions."""
+depend on kernels and versions. The engine's own split is uncertain too, but its claim on the device is a given share."""
 
 
 @dataclass(frozen=True)

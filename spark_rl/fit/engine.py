@@ -13,7 +13,9 @@ from spark_rl.fit.calibration import (
     ADVICE_MARGIN_BYTES,
     EXPERT_WORKSPACE,
     FORWARD_WIDTHS,
+    GRAPHS_FULL_SEQUENCES,
     GRAPHS_GIB,
+    GRAPHS_LEAST_GIB,
     NON_TORCH_GIB,
     NON_TORCH_PARALLEL_GIB,
     OLD_ACTIVATION_GIB,
@@ -195,7 +197,8 @@ def engine_budget(
     weights = engine_weight_bytes(card, engine, plain_bytes) if shared_weights is None else shared_weights
     non_torch = (NON_TORCH_GIB if engine.tensor_parallel == 1 else NON_TORCH_PARALLEL_GIB) * GIB
     activation = activation_bytes(card, engine)
-    graphs = GRAPHS_GIB * GIB if engine.cuda_graphs else 0.0
+    share = min(1.0, (engine.max_num_seqs or GRAPHS_FULL_SEQUENCES) / GRAPHS_FULL_SEQUENCES)
+    graphs = (GRAPHS_LEAST_GIB + (GRAPHS_GIB - GRAPHS_LEAST_GIB) * share) * GIB if engine.cuda_graphs else 0.0
     if engine.kv_cache_bytes is not None:
         cache = float(engine.kv_cache_bytes)
         claim = weights + non_torch + activation + cache

@@ -80,7 +80,7 @@ def run_phases(work: Workload, device_total: float, kind: MachineKind = "discret
     return [_with_slack(phase, work) for phase in phases]
 
 
-_STATIC = ("weights", "adapter weights", "reference model", "optimizer state")
+_STATIC = ("weights", "adapter weights", "reference model", "optimizer state", "gradients")
 """Lines allocated once: they leave no holes in the allocator's blocks."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from spark_rl.fit.activations import (
     checkpoint_bytes_per_token,
+    chunk_rows,
     full_logit_bytes,
     layer_backward_bytes_per_token,
     layer_transient_bytes_per_token,
@@ -208,10 +209,8 @@ def _head_share(work: Workload) -> float:
 def _loss_formula(work: Workload) -> str:
     if work.loss == "full":
         return f"{work.logit_tokens} positions x {work.card.vocab} x {full_logit_bytes(work):g} B + hidden states"
-    chunk = work.logit_chunk_tokens or work.stack.chunk_tokens
-    return (
-        f"{min(chunk, work.logit_tokens)} positions at a time x {work.card.vocab} x {work.stack.full_logit_bytes:g} B"
-    )
+    each = loss_bytes(work) / max(1.0, chunk_rows(work) * work.card.vocab)
+    return f"{chunk_rows(work):.0f} positions at a time x {work.card.vocab} x {each:.3g} B, hidden states included"
 
 
 def forward_backward_phase(work: Workload, stays: list[Line]) -> Phase:
