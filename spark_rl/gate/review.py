@@ -22,6 +22,8 @@ from spark_rl.gate.status import counts_text
 MIN_WIDTH, MIN_HEIGHT = 40, 12
 MAX_NOTE_LINES = 3
 """Of a note or message at the foot; the rest of the screen belongs to the sample."""
+LONG_TEXT = 30
+"""Characters from which a column's text that occurs in the prompt is there because it was put there."""
 VERDICT_KEYS: dict[str, Says] = {"a": "agree", "d": "disagree", "u": "unsure"}
 FOOTER = "a agree  d disagree  u unsure  n note  b back  f forward  ? help  q leave"
 
@@ -113,6 +115,8 @@ def review(inspection: Inspection, reader: str, terminal: Terminal, save: Callab
         view = replace(view, message="")
         if key in ("q", ""):
             return dict(Counter(saved.values()))
+        if too_small(width, height):
+            continue  # nobody judges what is not shown
         if view.page in ("start", "help"):
             view = View("sample" if order else "end", view.position)
         elif key == "?":
@@ -124,7 +128,7 @@ def review(inspection: Inspection, reader: str, terminal: Terminal, save: Callab
         elif key == "n":
             view = _annotate(view, order[view.position], opinions, keep, terminal)
         else:
-            view = moved(view, key, len(order), _page_rows(session, view, opinions, width, height))
+            view = moved(view, key, len(order), _page_rows(session, view, opinions, (width, height), terminal.encoding))
 
 
 def _judge(
@@ -190,20 +194,31 @@ def moved(view: View, key: str, num_samples: int, rows: tuple[int, int]) -> View
     return replace(view, message=f"{printable(key)} does nothing; ? for help")
 
 
-def _page_rows(session: Session, view: View, opinions: dict[str, Opinion], width: int, height: int) -> tuple[int, int]:
+def _page_rows(
+    session: Session, view: View, opinions: dict[str, Opinion], size: tuple[int, int], encoding: str
+) -> tuple[int, int]:
+    """(rows of the sample's text, rows of it that fit on the screen)"""
     sample = session.order[view.position]
-    head, text, foot = sample_page(session, view, sample, opinions.get(sample.id), width, "utf-8")
-    return len(text), max(1, height - len(head) - len(foot))
+    head, text, foot = sample_page(session, view, sample, opinions.get(sample.id), size[0], encoding)
+    return len(text), max(1, size[1] - len(head) - len(foot))
+
+
+def too_small(width: int, height: int) -> bool:
+    return width < MIN_WIDTH or height < MIN_HEIGHT
 
 
 def screen(
     session: Session, view: View, opinions: dict[str, Opinion], width: int, height: int, encoding: str
 ) -> list[str]:
     """The lines of the screen: never more than `height`, none wider than `width`."""
-    if width < MIN_WIDTH or height < MIN_HEIGHT:
+    if too_small(width, height):
         return [f"Needs {MIN_WIDTH}x{MIN_HEIGHT},"[:width], f"have {width}x{height}; q leaves"[:width]][:height]
     if view.page == "help":
-        lines = [piece for text in (*(f"! {alarm}" for alarm in session.alarms), *HELP) for piece in _ours(text, width)]
+        lines = [
+            piece
+            for text in (*(f"! {printable(alarm, encoding)}" for alarm in session.alarms), *HELP)
+            for piece in _ours(text, width)
+        ]
         return [*lines[: height - 1], "any key goes back"]
     if view.page != "sample":
         return _summary(session, view, opinions, width, encoding)[:height]
@@ -228,7 +243,7 @@ def _summary(session: Session, view: View, opinions: dict[str, Opinion], width: 
         *sentence_lines(counts_text(counts), width),
     ]
     for alarm in session.alarms:
-        lines += sentence_lines(f"! {alarm}", width)
+        lines += sentence_lines(f"! {printable(alarm, encoding)}", width)
     lines.append("")
     path = session.inspection.run.path
     if view.page == "start":
@@ -253,21 +268,19 @@ def sample_page(
     head = [f"{name}  {marks}{place}"[:width], "-" * width]
     known = {True: "yes", False: "no", None: "N/A"}[sample.correct]
     cut = "  CUT OFF at the length limit" if sample.truncated else ""
-    score = f"{sample.id}  total {number_text(sample.total)}  correct {known}  {sample.num_tokens} tokens{cut}"
+    score = f"{printable(sample.id, encoding)}  total {number_text(sample.total)}  correct {known}  {sample.num_tokens} tokens{cut}"
     text = wrap(score, width)
     for part, verdict in sample.parts.items():
         value = "FAILED" if verdict.is_bug else number_text(verdict.value)
         line = f"  {part}: {value}  {verdict.reason}"
         text += [
-            f"  {piece}" if index else piece for index, piece in enumerate(wrap(printable(line, encoding), width - 2))
+            f": {piece}" if index else piece for index, piece in enumerate(wrap(printable(line, encoding), width - 2))
         ]
     text += ["prompt", *block(sample.prompt, width, encoding), "completion", *block(sample.completion, width, encoding)]
-    columns = {name: value for name, value in sample.row.items() if str(value) not in sample.prompt}
-    if columns:
-        text.append("data")
+    columns = data_beside(sample)
+    text += ["data"] if columns else []
     for name, value in columns.items():
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        text += block(f"{name}: {shown}", width, encoding)
+        text += block(f"{name}: {value}", width, encoding)
     mine = "no verdict yet"
     if opinion:
         mine = f"{opinion.says} ({opinion.reader})" + (f": {opinion.note}" if opinion.note else "")
@@ -277,6 +290,19 @@ def sample_page(
         *_ours(FOOTER, width),
     ]
     return head, text, foot
+
+
+def data_beside(sample: Sample) -> dict[str, str]:
+    """The columns of the row, as text, that the prompt does not show anyway. A short answer may occur in any prompt."""
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for name, value in sample.row.items()
+    }
+    return {
+        name: text
+        for name, text in texts.items()
+        if text.strip() != sample.prompt.strip() and not (len(text) >= LONG_TEXT and text in sample.prompt)
+    }
 
 
 def _ours(text: str, width: int) -> list[str]:

@@ -209,6 +209,16 @@ def test_a_sample_shows_scores_reasons_prompt_completion_and_the_data_beside_the
     ]
 
 
+def test_a_short_answer_is_shown_though_the_prompt_happens_to_hold_it() -> None:
+    assert "| gold: 4" in page(replace(PLAIN, prompt="Which is larger, 4 or 3?"))
+
+
+def test_a_column_that_the_prompt_was_made_from_is_not_shown_twice() -> None:
+    question = "A farmer has four sheep and buys two more."
+    sample = replace(PLAIN, prompt=f"Answer briefly. {question}", row={"question": question, "gold": "6"})
+    assert [line for line in page(sample) if "farmer" in line] == [f"| Answer briefly. {question}"]
+
+
 def test_unknown_is_not_zero() -> None:
     sample = replace(PLAIN, total=None, correct=None, parts={"format": Verdict(None, "does not apply")})
     assert page(sample)[2:4] == ["s001  total N/A  correct N/A  1 tokens", "  format: N/A  does not apply"]
@@ -256,7 +266,7 @@ def test_whatever_a_sample_holds_the_screen_fits_and_is_harmless(
 
 def test_only_the_bar_begins_a_line_of_foreign_text() -> None:
     forged = "s001  total 1.2  correct yes"
-    sample = replace(PLAIN, completion=f"\n{forged}", parts={"format": Verdict(0.0, f"{'x' * 74}\n{forged}")})
+    sample = replace(PLAIN, completion=f"\n{forged}", parts={"format": Verdict(0.0, f"{'x' * 64} {forged}")})
     assert [line for line in page(replace(sample, total=0.0, correct=False)) if line.startswith("s001")] == [
         "s001  total 0  correct no  1 tokens"
     ]
@@ -265,9 +275,9 @@ def test_only_the_bar_begins_a_line_of_foreign_text() -> None:
 @pytest.mark.parametrize(("width", "height"), [(MIN_WIDTH - 1, 30), (80, MIN_HEIGHT - 1)])
 def test_a_terminal_that_is_too_small_says_so_and_leaves_on_q(bench: Bench, width: int, height: int) -> None:
     run = bench.sampled_run()
-    terminal = Script(["q"], size=(width, height))
-    review(read_inspection(run), "anna", terminal, lambda opinion: None)
-    assert terminal.screens == [["Needs 40x12,", f"have {width}x{height}; q leaves"]]
+    terminal = Script(["x", "a", "q"], size=(width, height))
+    assert review(read_inspection(run), "anna", terminal, lambda opinion: None) == {}
+    assert terminal.screens == [["Needs 40x12,", f"have {width}x{height}; q leaves"]] * 3
 
 
 @given(answered=st.sets(st.integers(0, 9)), start=st.integers(0, 10))
