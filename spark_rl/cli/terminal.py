@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from types import TracebackType
@@ -34,7 +35,7 @@ _SEQUENCES = {
 
 def is_interactive() -> bool:
     """Whether a person can see and type here."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return os.name == "posix" and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def output_encoding() -> str:
@@ -47,6 +48,7 @@ class PlainTerminal:
     def __init__(self) -> None:
         self._input = sys.stdin.fileno()
         self._settings: list[Any] | None = None
+        self._on_return: Any = signal.SIG_DFL
         self._waiting = ""
 
     @property
@@ -59,6 +61,8 @@ class PlainTerminal:
 
         self._settings = termios.tcgetattr(self._input)
         tty.setcbreak(self._input)
+        # Stopped with Ctrl-Z and brought back, the shell has put its own settings in place.
+        self._on_return = signal.signal(signal.SIGCONT, lambda number, frame: tty.setcbreak(self._input))
         return self
 
     def __exit__(
@@ -67,6 +71,7 @@ class PlainTerminal:
         import termios
 
         if self._settings is not None:
+            signal.signal(signal.SIGCONT, self._on_return)
             termios.tcsetattr(self._input, termios.TCSADRAIN, self._settings)
 
     def size(self) -> tuple[int, int]:

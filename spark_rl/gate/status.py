@@ -92,7 +92,8 @@ def status_lines(status: Status, width: int = 80, encoding: str = "utf-8") -> li
     signoff = status.signoff
     if signoff:
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(signoff.signed_seconds))
-        read = "" if signoff.reading_seconds is None else f", read in {format_seconds(signoff.reading_seconds)}"
+        timed = signoff.kind == "person" and signoff.reading_seconds is not None
+        read = f", read in {format_seconds(signoff.reading_seconds)}" if timed else ""
         held = {True: "the sign-off holds", False: "the sign-off does NOT hold", None: "not compared"}[status.holds]
         lines += sentence_lines(f"signed by {signoff.reader} on {day}{read}; {held}", width)
     else:

@@ -229,6 +229,21 @@ def test_a_line_is_typed_and_the_terminal_is_put_back_on_leaving(desk: Bench) ->
     assert read_opinions(run)[-1].note == "größer"
 
 
+def test_single_keys_work_again_after_ctrl_z_and_fg(desk: Bench) -> None:
+    run = desk.sampled_run()
+    typist = Typist(run)
+    cooked = termios.tcgetattr(typist.master)
+    typist.wait_for_text("any key begins")
+    typist.process.send_signal(signal.SIGSTOP)
+    termios.tcsetattr(typist.master, termios.TCSANOW, cooked)
+    typist.process.send_signal(signal.SIGCONT)
+    typist.wait_for(lambda: termios.tcgetattr(typist.master)[3] != cooked[3])
+    typist.type("x")
+    typist.wait_for_text("sample 1 of 50")
+    typist.type("q")
+    assert typist.close() == 0
+
+
 def test_interrupting_puts_the_terminal_back_and_is_exit_130(desk: Bench) -> None:
     typist = Typist(desk.sampled_run())
     typist.wait_for_text("any key begins")
