@@ -31,7 +31,7 @@ ESCAPE_MARK = "ESCAPED"
 """What a program prints when it managed what it tried."""
 GRACE_SECONDS = 5.0
 """Beyond its time limit, a check may take this long to be cleaned up before it counts as hung."""
-BATTERY_LIMITS = Limits(time_seconds=2.0, cpu_seconds=2, source_bytes=16 * 1024 * 1024)
+BATTERY_LIMITS = Limits(time_seconds=2.0, cpu_seconds=2)
 
 _DIRECTIVE = re.compile(r"^# battery: (pad|repeat) (.+)$", re.MULTILINE)
 # Paths in a program's text, but not those whose state changes by being looked at.

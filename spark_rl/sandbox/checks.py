@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ def run_tests(candidate: WarmWorker, judge: WarmWorker, job: TestJob, limits: Li
     output = Output(limits.output_bytes)
     started = time.monotonic()
     try:
-        with contextlib.ExitStack() as held:
+        with replaced_on_error(candidate, judge), contextlib.ExitStack() as held:
             to_candidate, candidates_end = socket_pair(held)
             to_judge, judges_end = socket_pair(held)
             printed, printing = pipe(held)
@@ -85,6 +86,7 @@ def run_tests(candidate: WarmWorker, judge: WarmWorker, job: TestJob, limits: Li
             wire.send(to_judge.fileno(), judges_job(job, nonce))
             for ours in (candidates_end, judges_end, to_candidate, printing):
                 ours.close()
+            started = time.monotonic()  # a worker that had to be started anew has cost the sample nothing
 
             ending = wait_for(to_judge.fileno(), printed.fileno(), output, started + limits.time_seconds)
             verdict = read_verdict(to_judge.fileno(), nonce) if ending == "ready" else None
@@ -92,6 +94,8 @@ def run_tests(candidate: WarmWorker, judge: WarmWorker, job: TestJob, limits: Li
             judge.end()
             judge_report, report = judge.report(), candidate.report()
             output.take_rest(printed.fileno())
+    except wire.TooLarge as error:
+        return Outcome(False, str(error), seconds=time.monotonic() - started)
     except (WorkerDied, wire.WireError, OSError) as error:
         return Outcome(None, f"the sandbox failed: {error}", sandbox_failed=True, seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
@@ -119,18 +123,21 @@ def run_program(worker: WarmWorker, job: ProgramJob, limits: Limits) -> Outcome:
     output = Output(limits.output_bytes)
     started = time.monotonic()
     try:
-        with contextlib.ExitStack() as held:
+        with replaced_on_error(worker), contextlib.ExitStack() as held:
             ours, theirs = socket_pair(held)
             printed, printing = pipe(held)
             worker.begin(ROLE_PROGRAM, [printing.fileno(), theirs.fileno()])
             printing.close()
             theirs.close()
             wire.send(ours.fileno(), {"sources": list(job.sources), "stdin": job.stdin})
+            started = time.monotonic()
             ending = wait_for(-1, printed.fileno(), output, started + limits.time_seconds)
             if ending != "ready":
                 worker.end()
             report = worker.report()
             output.take_rest(printed.fileno())
+    except wire.TooLarge as error:
+        return Outcome(False, str(error), seconds=time.monotonic() - started)
     except (WorkerDied, wire.WireError, OSError) as error:
         return Outcome(None, f"the sandbox failed: {error}", sandbox_failed=True, seconds=time.monotonic() - started)
     reached = limit_reached(ending, output, report, limits)
@@ -151,7 +158,18 @@ def run_bare_interpreter(worker: WarmWorker) -> Report:
         return worker.report()
 
 
-def refused_unread(texts: list[str] | Any, limits: Limits) -> Outcome | None:
+@contextlib.contextmanager
+def replaced_on_error(*workers: WarmWorker) -> Iterator[None]:
+    """Workers that were interrupted in a sample are ended; they start afresh with the next one."""
+    try:
+        yield
+    except BaseException:
+        for worker in workers:
+            worker.stop()
+        raise
+
+
+def refused_unread(texts: Sequence[str], limits: Limits) -> Outcome | None:
     """Sources too long to be worth compiling."""
     longest = max((len(text) for text in texts), default=0)
     if longest <= limits.source_bytes:
@@ -215,7 +233,8 @@ def limit_reached(ending: str, output: Output, report: Report, limits: Limits) -
 
 def explained(reason: str, report: Report) -> str:
     """A candidate that ended without an answer: how."""
-    return f"{reason}; it {ended_how(report.status)}" if reason.startswith("the candidate ended") else reason
+    ended = reason.startswith("the candidate ended") and report.status != -signal.SIGKILL  # that kill is ours
+    return f"{reason}; it {ended_how(report.status)}" if ended else reason
 
 
 def ended_how(status: int) -> str:

@@ -52,8 +52,18 @@ class Launch:
 
 
 def sandbox_user(number: int) -> int | None:
-    """The user that untrusted code runs as; None: ours, because only root may become another."""
-    return FIRST_SANDBOX_USER + number % NUM_SANDBOX_USERS if os.geteuid() == 0 else None
+    """The user that untrusted code runs as; None: ours, because only root may become another that exists here."""
+    user = FIRST_SANDBOX_USER + number % NUM_SANDBOX_USERS
+    if os.geteuid() != 0:
+        return None
+    maps = [Path(f"/proc/self/{kind}_map").read_text() for kind in ("uid", "gid")]
+    return user if all(is_mapped(user, text) for text in maps) else None
+
+
+def is_mapped(user: int, id_map: str) -> bool:
+    """Whether a user or group exists in a user namespace, from the text of its uid_map or gid_map."""
+    spans = [[int(word) for word in line.split()] for line in id_map.splitlines()]
+    return any(first <= user < first + count for first, _, count in spans)
 
 
 def process_limits(limits: Limits, counted_alone: bool) -> ProcessLimits:
@@ -71,7 +81,9 @@ def worker_settings(method: MethodName, limits: Limits, scratch: Path, user: int
     own_pids = method in ("bubblewrap", "namespaces")
     return json.dumps(
         {
-            "limits": asdict(process_limits(limits, counted_alone=own_pids or user is not None)),
+            "limits": asdict(
+                process_limits(limits, counted_alone=user is not None or (own_pids and os.geteuid() != 0))
+            ),
             "scratch": str(scratch),
             "scratch_bytes": limits.scratch_bytes,
             "scratch_files": limits.scratch_files,
@@ -97,7 +109,8 @@ def launch_bubblewrap(python: Interpreter, limits: Limits, number: int) -> Launc
     arguments = [shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     arguments += ["--unshare-cgroup-try", "--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     if user is None:
-        arguments += ["--unshare-user"]
+        # "try": root without another user to become may have the right to the others and no user namespaces.
+        arguments += ["--unshare-user-try" if os.geteuid() == 0 else "--unshare-user"]
     else:
         # Without a user namespace: as root we can make the others directly, and become a user that owns nothing.
         arguments += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
@@ -133,6 +146,7 @@ def launch_namespaces(python: Interpreter, limits: Limits, number: int) -> Launc
     settings = {
         "method": "namespaces",
         "new_user_namespace": user is None,
+        "must_have_user_namespace": os.geteuid() != 0,
         "binds": [[str(source), str(target)] for source, target in layout.binds(python) + devices],
         "links": [[text, str(target)] for text, target in layout.links()],
         "masked": [str(folder) for folder in layout.masked(python)],
@@ -187,6 +201,6 @@ def may_try(method: MethodName) -> str | None:
         return "it needs Linux"
     if method == "bubblewrap" and shutil.which("bwrap") is None:
         return "bwrap is not installed"
-    if method == "bare_root" and os.geteuid() != 0:
-        return "it needs root"
+    if method == "bare_root" and sandbox_user(0) is None:
+        return "it needs root, and another user to become"
     return None

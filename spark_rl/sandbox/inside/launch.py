@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from typing import Any, NoReturn
 
 from . import kernel
@@ -21,8 +22,11 @@ KEPT_MOUNT_FLAGS = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
 
 def main(settings_text: str) -> NoReturn:
     settings = json.loads(settings_text)
-    METHODS[settings["method"]](settings)
-    os.execve(settings["command"][0], settings["command"], settings["environment"])
+    try:
+        METHODS[settings["method"]](settings)
+        os.execve(settings["command"][0], settings["command"], settings["environment"])
+    except OSError as error:
+        sys.exit(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
 
 
 def enter_namespaces(settings: dict[str, Any]) -> None:
@@ -36,8 +40,7 @@ def enter_namespaces(settings: dict[str, Any]) -> None:
         | kernel.CLONE_NEWUTS
         | kernel.CLONE_NEWCGROUP
     )
-    if settings["new_user_namespace"]:
-        kernel.unshare(kernel.CLONE_NEWUSER)
+    if settings["new_user_namespace"] and made_user_namespace(settings["must_have_user_namespace"]):
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{user} {user} 1")
         _write("/proc/self/gid_map", f"{group} {group} 1")
@@ -49,6 +52,17 @@ def enter_namespaces(settings: dict[str, Any]) -> None:
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     kernel.die_with_parent(signal.SIGKILL)
     enter_root(settings)
+
+
+def made_user_namespace(must_have: bool) -> bool:
+    """Root may do without one: its rights may suffice for the other namespaces."""
+    try:
+        kernel.unshare(kernel.CLONE_NEWUSER)
+    except OSError:
+        if must_have:
+            raise
+        return False
+    return True
 
 
 def enter_root(settings: dict[str, Any]) -> None:
