@@ -61,10 +61,14 @@ class GuardLimits:
     """Between passes while nothing happens."""
     fast_sample_seconds: float = 0.1
     """While memory falls towards the floor, or is short."""
+    short_sample_seconds: float = 0.05
+    """While headroom is within a quarter of the shed level: a collapse of 14 GiB/s from there leaves 0.3 s."""
     urgent_sample_seconds: float = 0.03
     """While the floor is less than two seconds away at the present rate."""
-    kill_seconds: float = 0.15
-    """From the decision to the last allocation of a process group that got SIGKILL: 2-60 ms measured, and some air."""
+    kill_seconds: float = 0.2
+    """From the decision to the last allocation of a process group that got SIGKILL (2-60 ms measured), and a look missed."""
+    expected_low_bytes: int | None = None
+    """The lowest headroom that fit predicts for this run: falling fast, but not below it, is the plan."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Key -> where its value comes from."""
 

@@ -166,9 +166,10 @@ class Reading:
 
     @property
     def heat_margin_c(self) -> float | None:
-        """The smallest known distance to a temperature at which this machine slows or stops itself."""
+        """The smallest known distance to a temperature at which this machine slows or stops itself. The host's zones count
+        where GPU and processor are one chip; a laptop's processor may well live three degrees below its limit."""
         margins = [gpu.margin_c for gpu in self.gpus if gpu.margin_c is not None]
-        if self.host.hottest_zone_margin_c is not None:
+        if self.unified and self.host.hottest_zone_margin_c is not None:
             margins.append(self.host.hottest_zone_margin_c)
         return min(margins) if margins else None
 

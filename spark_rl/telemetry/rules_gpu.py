@@ -155,6 +155,8 @@ def power_cap(window: Sequence[Reading], thresholds: Thresholds, standing: bool)
 
 def hot(window: Sequence[Reading], thresholds: Thresholds, standing: bool) -> Finding | None:
     """Near the temperature at which the device slows itself, which a healthy machine does not reach."""
+    if thermal_throttling(window, thresholds, standing) is not None:
+        return None  # said already, and worse
     for gpu, span in _per_gpu(window, 30.0, standing):
         if all_of(span, "margin_c", HOT_STANDS if standing else HOT_BEGINS):
             margin, celsius = median_of(span, "margin_c"), median_of(span, "temperature_c")

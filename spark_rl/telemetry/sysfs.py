@@ -14,6 +14,8 @@ SYS = Path("/sys")
 
 MAX_PLAUSIBLE_C = 150.0
 """Above it a zone is broken: no silicon of this class survives it."""
+MIN_CRITICAL_C = 70.0
+"""Firmware that claims to shut down below it does not mean it."""
 MIN_PLAUSIBLE_C = -20.0
 """Unpowered radios and empty slots report -273 or the like."""
 
@@ -47,7 +49,7 @@ def find_thermal_zones(sys: Path = SYS) -> list[ThermalZone]:
         for trip_type in sorted(folder.glob("trip_point_*_type")):
             if _text(trip_type) == "critical":
                 critical = _number(trip_type.with_name(trip_type.name.replace("_type", "_temp")), 1e-3)
-        zones.append(ThermalZone(name, folder / "temp", critical if critical and critical > 0 else None))
+        zones.append(ThermalZone(name, folder / "temp", critical if critical and critical >= MIN_CRITICAL_C else None))
     return zones
 
 
