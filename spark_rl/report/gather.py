@@ -23,6 +23,9 @@ from spark_rl.units import format_seconds, format_share
 NOTABLE_P = 0.05
 """Below this a change of held-out success is called one."""
 
+NOT_GIVEN = "not given"
+"""Source of a value that no file sets."""
+
 MAX_EVENTS = 80
 """Messages on the page; the rest is in the run's event files."""
 
@@ -36,7 +39,8 @@ class RecipeRow:
 
     @property
     def is_base(self) -> bool:
-        return self.source == "base"
+        """A base value, or one that nobody set."""
+        return self.source in ("base", NOT_GIVEN)
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ def recipe_rows(recipe: Mapping[str, Any]) -> tuple[RecipeRow, ...]:
             continue
         for key, value in values.items():
             origin = origins.get(f"{section}.{key}") or {}
-            source = str(origin.get("source") or "not given")
+            source = str(origin.get("source") or NOT_GIVEN)
             rows.append(RecipeRow(f"{section}.{key}", value_text(value), source, str(origin.get("reason") or "")))
     return tuple(rows)
 

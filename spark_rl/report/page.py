@@ -15,7 +15,8 @@ from spark_rl.report.gather import Content, gather
 from spark_rl.report.plots import Line, Plot, count_bars, interval_bars, line_plot
 from spark_rl.report.text import value_text, visible
 from spark_rl.rundir import RunDir, write_text_atomic
-from spark_rl.units import format_bytes, format_share
+from spark_rl.stats import median_of
+from spark_rl.units import format_bytes, format_seconds, format_share
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "report"
 
@@ -52,6 +53,7 @@ def render_page(content: Content) -> str:
         svg=Markup,
         bars=draw_evaluation(content),
         probe_bars=draw_probe(content.probe),
+        fit_words=fit_words(content.fit, content.log),
         fit_phases=fit_phases(content.fit),
     )
 
@@ -99,20 +101,39 @@ def draw_probe(probe: Mapping[str, Any] | None) -> str | None:
     return count_bars("Probe", counts, f"successes of {samples} completions")
 
 
-def fit_phases(fit: Mapping[str, Any] | None) -> list[tuple[str, float]]:
-    """(phase, bytes) of a fit report, largest first, as far as it says."""
-    phases = (fit or {}).get("phases")
-    if not isinstance(phases, Sequence):
+def fit_words(fit: Mapping[str, Any] | None, log: Log) -> list[str]:
+    """The prediction in sentences, beside what was measured."""
+    if not fit:
         return []
-    found = []
-    for phase in phases:
-        if isinstance(phase, Mapping):
-            size = next(
-                (phase[key] for key in ("device_bytes", "total_bytes", "bytes") if _is_number(phase.get(key))), None
-            )
-            if size is not None:
-                found.append((str(phase.get("name") or phase.get("phase") or "phase"), float(size)))
-    return sorted(found, key=lambda phase: -phase[1])
+
+    def size(key: str) -> str:
+        return format_bytes(_number(fit.get(key)))
+
+    def seconds(key: str) -> str:
+        return format_seconds(_number(fit.get(key)))
+
+    words = []
+    if fit.get("peak_bytes") is not None:
+        words.append(
+            f"Predicted peak {size('peak_bytes')} ({size('peak_low_bytes')} to {size('peak_high_bytes')}) in phase "
+            f"{fit.get('peak_phase')}, of a budget of {size('budget_bytes')}."
+        )
+    if fit.get("step_seconds") is not None:
+        took = median_of(log.values("step_time"))
+        words.append(
+            f"Forecast {seconds('step_seconds')} a step ({seconds('step_seconds_low')} to "
+            f"{seconds('step_seconds_high')}), mostly {fit.get('dominates')}; measured {format_seconds(took)} (median)."
+        )
+    return words
+
+
+def fit_phases(fit: Mapping[str, Any] | None) -> list[tuple[str, float]]:
+    """(phase, bytes) of a fit report, largest first."""
+    phases = (fit or {}).get("phases")
+    if not isinstance(phases, list):
+        return []
+    sizes = [(str(phase.get("phase")), _number(phase.get("bytes"))) for phase in phases if isinstance(phase, Mapping)]
+    return sorted([(name, size) for name, size in sizes if size is not None], key=lambda phase: -phase[1])
 
 
 def _plot(title: str, log: Log, keys: Sequence[str]) -> Plot | None:
@@ -147,5 +168,5 @@ def _lengths_plot(log: Log, cap: int | None) -> Plot | None:
     return line_plot("Completion length", lines, unit="tokens", note=note, low=0.0, limits=limits)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

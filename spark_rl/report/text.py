@@ -10,8 +10,8 @@ MAX_CHARS = 1_500
 """Of one completion on the page; a reader sees the rest in samples/."""
 
 _KEPT = "\n\t"
-_HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
-"""Unicode categories that print as nothing or turn the text around: controls, format marks, surrogates, private use."""
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+"""Unicode categories that print as nothing or turn the text around: controls, format marks, unassigned, private use."""
 
 
 def visible(text: str, limit: int = MAX_CHARS) -> str:
