@@ -46,10 +46,24 @@ DISK_GIB = {"light": 0.3, "train-cpu": 2.5, "train-cuda": 15.0, "vllm-cpu": 1.5,
 """Room that a set takes with its downloads (the CUDA figure is added up from the sizes of its wheels)."""
 
 
-IMPORT_LIGHT = (
-    "import json, pydantic, tomlkit, jinja2, matplotlib, psutil, pynvml, spark_rl; print(json.dumps([None, False]))"
-)
-IMPORT_TRAINING = "import json, spark_rl, torch; print(json.dumps([torch.__version__, torch.cuda.is_available()]))"
+IMPORT_LIGHT = """
+import json, pydantic, tomlkit, jinja2, matplotlib, psutil, pynvml, spark_rl
+print(json.dumps([None, False, None]))
+"""
+IMPORT_TRAINING = """
+import json, spark_rl
+unsloth_fault = None
+try:
+    import unsloth
+except Exception as error:
+    unsloth_fault = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+import torch, peft, datasets
+from trl import GRPOTrainer
+print(json.dumps([torch.__version__, torch.cuda.is_available(), unsloth_fault]))
+"""
+"""Also has Python compile what training uses, which pip is told not to do: all of it would take four times as long."""
+
+TO_THE_LETTER = ("--no-deps", "--force-reinstall", "--no-compile")
 
 
 def fingerprint(locks: Sequence[str], root: Path = ROOT) -> str:
@@ -109,7 +123,7 @@ class Setup:
 
     # processes
 
-    def run(self, *command: str | Path, count: int = 0) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str | Path, count: int = 0, folder: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run to the end; says how far pip is when `count` packages are to come.
 
         The child holds the guard too: if this process is killed, the next setup waits for the child.
@@ -120,7 +134,7 @@ class Setup:
         with tempfile.TemporaryFile("w+") as errors:
             with subprocess.Popen(
                 words,
-                cwd=self.root,
+                cwd=folder or self.root,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -207,7 +221,7 @@ class Setup:
         for source in torch_sources(self.pip("index", "versions", "torch").stdout, wanted):
             if source == "local":
                 self.say(f"torch {wanted}+cpu")
-                done = self.pip("install", "--no-deps", "--only-binary", ":all:", f"torch=={wanted}+cpu")
+                done = self.pip("install", *TO_THE_LETTER, "--only-binary", ":all:", f"torch=={wanted}+cpu")
             elif source == "uv":
                 self.say(f"torch {wanted}, CPU build, through uv")
                 done = self.install_with_uv(wanted)
@@ -241,7 +255,7 @@ class Setup:
         stamp, locks = self.read_stamp(), self.locks(wish, host)
         if stamp is None or set(stamp.locks) != set(locks) or stamp.key != fingerprint(locks, self.root):
             return None
-        return None if stamp.lacks or not self.still_there(stamp) else stamp
+        return None if stamp.lacks or stamp.unsloth_fault or not self.still_there(stamp) else stamp
 
     def install(self, locks: Sequence[str], host: str) -> Stamp:
         """Bring .venv to what `locks` say, verify it, and remember it."""
@@ -264,11 +278,11 @@ class Setup:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "requirements.txt"
                 file.write_text("\n".join(wheels) + "\n")
-                done = self.pip("install", "--no-deps", "--only-binary", ":all:", "-r", file, count=len(wheels))
+                done = self.pip("install", *TO_THE_LETTER, "--only-binary", ":all:", "-r", file, count=len(wheels))
             self.must(done, "installing packages", "once the cause is gone, scripts/setup goes on from here")
         for name in SOURCE_ONLY:
             if name in wrong:
-                self.pip("install", "--no-deps", "--no-build-isolation", f"{name}=={expected[name]}")
+                self.pip("install", *TO_THE_LETTER, "--no-build-isolation", f"{name}=={expected[name]}")
         done = self.pip("install", "--no-deps", "--no-build-isolation", "-e", self.root)
         self.must(done, "installing spark_rl itself", "run scripts/setup again")
         return self.verify(locks)
@@ -281,10 +295,12 @@ class Setup:
             said = "; ".join(f"{name}: {reason}" for name, reason in sorted(state["wrong"].items()))
             raise SetupError(f"after installation these are not as locked: {said}", "run scripts/setup again")
         trains = any(name.startswith("train") for name in locks)
-        done = self.run(self.python, "-c", IMPORT_TRAINING if trains else IMPORT_LIGHT)
+        with tempfile.TemporaryDirectory() as folder:  # Unsloth leaves a cache folder where it is imported
+            done = self.run(self.python, "-c", IMPORT_TRAINING if trains else IMPORT_LIGHT, folder=folder)
         self.must(done, "importing what was installed", "remove .venv and run scripts/setup again")
-        torch, cuda = json.loads(done.stdout.splitlines()[-1])
-        stamp = Stamp(str(self.root), fingerprint(locks, self.root), tuple(locks), state["found"], lacks, torch, cuda)
+        torch, cuda, unsloth_fault = json.loads(done.stdout.splitlines()[-1])
+        key = fingerprint(locks, self.root)
+        stamp = Stamp(str(self.root), key, tuple(locks), state["found"], lacks, torch, cuda, unsloth_fault)
         self.write_stamp(stamp)
         return stamp
 

@@ -44,6 +44,7 @@ class Stamp:
     lacks: tuple[str, ...] = ()
     torch: str | None = None
     cuda: bool = False
+    unsloth_fault: str | None = None
 
 
 class SetupError(Exception):
@@ -125,6 +126,8 @@ def closing_line(host: Host, stamp: Stamp) -> str:
     )
     if "train-cuda" in stamp.locks and not stamp.cuda:
         line += "; torch sees no GPU: spark-rl doctor says why"
+    if stamp.unsloth_fault:
+        line += f"; engine plain only, Unsloth does not import: {stamp.unsloth_fault}"
     if stamp.lacks:
         line += f"; not built: {', '.join(stamp.lacks)} (reasoning-gym tasks; needs gcc and Python's headers)"
     return line
