@@ -9,7 +9,7 @@ variants  when DAPO, Dr.GRPO or GSPO is worth a try                 context   se
 
 from spark_rl.diagnose.context import Context, context_from_recipe
 from spark_rl.diagnose.finding import Diagnosis, Evidence, Finding, VariantAdvice
-from spark_rl.diagnose.judge import diagnose, diagnose_run, log_of_run
+from spark_rl.diagnose.judge import diagnose, diagnose_run, log_of_run, write_diagnosis
 
 __all__ = [
     "Context",
@@ -21,4 +21,5 @@ __all__ = [
     "diagnose",
     "diagnose_run",
     "log_of_run",
+    "write_diagnosis",
 ]

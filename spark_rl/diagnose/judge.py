@@ -12,8 +12,8 @@ from spark_rl.diagnose.variants import advise
 from spark_rl.diagnose.view import View
 from spark_rl.errors import SparkError
 from spark_rl.metrics import Log, group_columns, log_from_rows, read_samples, with_columns
-from spark_rl.rundir import RunDir, read_json
-from spark_rl.runstate import RunState
+from spark_rl.rundir import RunDir, read_json, write_json
+from spark_rl.runstate import RunState, read_run
 from spark_rl.task import load_task
 
 Symptom = Callable[[View], Iterator[Finding]]
@@ -50,6 +50,13 @@ def diagnose(log: Log, context: Context | None = None) -> Diagnosis:
 def diagnose_run(state: RunState) -> Diagnosis:
     """The diagnosis of one of our runs, with what its recipe, task and held-out results add."""
     return diagnose(log_of_run(state), context_of_run(state))
+
+
+def write_diagnosis(run: RunDir) -> Diagnosis:
+    """Diagnose a run and keep the answer in its diagnosis.json. Raises RunDirError when it cannot be written."""
+    diagnosis = diagnose_run(read_run(run))
+    write_json(run.diagnosis, diagnosis.to_json())
+    return diagnosis
 
 
 def log_of_run(state: RunState) -> Log:

@@ -28,6 +28,9 @@ SPIKE_KL = 0.5
 SPIKE_NEIGHBOURS = 10
 """Rows on each side that a spike is compared with."""
 
+MIN_RETURN_ROWS = 3
+"""Rows after a spike that show whether it came back."""
+
 BLOWN_KL = 2.0
 """Nats a token, lasting: the policy has left the model it started from. (Axolotl's table calls > 2 bad.)"""
 
@@ -179,11 +182,24 @@ def divergence(view: View) -> Iterator[Finding]:
             numbers=numbers,
         )
         return
+    num_after = sum(step > top_step for step, _ in series)
+    if num_after < MIN_RETURN_ROWS:
+        yield Finding(
+            "kl_spike",
+            "info",
+            "KL spiked at the end of the log",
+            f"{plural} {top:.3g} at step {top_step}, with {num_after} rows after it, too few to see whether it came back; "
+            f"the usual level is {level:.2g}.",
+            evidence,
+            ("Watch the next steps, or compare held-out success with the checkpoint before.",),
+            numbers=numbers,
+        )
+        return
     yield Finding(
         "kl_spike",
         "info",
         "KL spiked and came back",
-        f"{plural} {top:.3g} at step {top_step}; the level since is {level:.2g}. A few tokens of one batch; "
+        f"{plural} {top:.3g} at step {top_step}; the usual level is {level:.2g}. A few tokens of one batch; "
         "not a collapse.",
         evidence,
         ("Nothing to do while it comes back.",),

@@ -175,9 +175,9 @@ def reward_trend(view: View) -> Iterator[Finding]:
         yield Finding(
             "reward_trend",
             "good" if way.sureness != "perhaps" else "info",
-            "Reward rose, and stands still since" if stands is not None else title,
+            "Reward rose, and has held since" if stands is not None else title,
             f"The reward rose {moved}{chance}."
-            + (f" Since step {stands} there is no trend." if stands is not None else "")
+            + (f" Since step {stands} it neither rises nor falls." if stands is not None else "")
             + _part_words(parts)
             + _few_words(view),
             evidence,

@@ -164,7 +164,8 @@ def recipe_rows(recipe: Mapping[str, Any]) -> tuple[RecipeRow, ...]:
             continue
         for key, value in values.items():
             origin = origins.get(f"{section}.{key}") or {}
-            source = str(origin.get("source") or NOT_GIVEN)
+            # A file is named without its folders: the page may be shown to others.
+            source = str(origin.get("source") or NOT_GIVEN).rsplit("/", 1)[-1]
             rows.append(RecipeRow(f"{section}.{key}", value_text(value), source, str(origin.get("reason") or "")))
     return tuple(rows)
 

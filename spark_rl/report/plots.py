@@ -129,7 +129,16 @@ def interval_bars(title: str, bars: Sequence[tuple[str, float, float, float]], g
                 axes.plot([end, end], [index - 0.14, index + 0.14], color=colour, linewidth=2.2)
             point = greedy[index]
             if point is not None:
-                axes.plot([point], [index], marker="D", markersize=6, color=INK, markerfacecolor="none", linestyle="")
+                axes.plot(
+                    [point],
+                    [index],
+                    marker="D",
+                    markersize=6,
+                    color=INK,
+                    markerfacecolor="none",
+                    linestyle="",
+                    clip_on=False,
+                )
         axes.set_yticks(range(len(bars)), [label for label, *_ in bars])
         axes.invert_yaxis()
         axes.set_xlim(0, 1)

@@ -74,7 +74,7 @@ def test_a_rise_that_is_lost_again_is_a_late_fall() -> None:
 def test_a_rise_that_stays_is_not_a_fall() -> None:
     wiggle = noise(5, 0.05)
     finding = found(run(200, reward=lambda i: learning(i) + wiggle(i)), "reward_trend")
-    assert finding.title == "Reward rose, and stands still since"
+    assert finding.title == "Reward rose, and has held since"
 
 
 def test_few_rows_say_that_they_are_few() -> None:
@@ -179,6 +179,11 @@ def test_one_kl_spike_is_not_a_blow_up() -> None:
     assert found(diagnosis, "kl_spike").severity == "info"
     assert found(diagnosis, "kl_spike").number("step") == 41
     assert diagnosis.find("kl_blow_up") is None
+
+
+def test_a_spike_in_the_last_rows_is_not_said_to_have_come_back() -> None:
+    finding = found(run(100, reward=learning, kl=lambda i: 3.0 if i == 98 else 0.05), "kl_spike")
+    assert "too few to see" in finding.words
 
 
 def test_a_lasting_kl_is_a_blow_up() -> None:

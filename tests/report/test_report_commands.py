@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_rl.cli.main import main
+from spark_rl.diagnose import write_diagnosis
 from spark_rl.rundir import RunDir
 
 
@@ -50,6 +51,13 @@ def test_diagnose_reads_a_run_by_name_and_answers_in_json(
     answer = json.loads(capsys.readouterr().out)
     assert answer["rows"] == 40
     assert "reward_trend" in [finding["id"] for finding in answer["findings"]]
+
+
+def test_a_kept_diagnosis_is_the_one_that_is_shown(finished_run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    write_diagnosis(finished_run)
+    main(["diagnose", str(finished_run.path), "--json"])
+    kept = json.loads(finished_run.diagnosis.read_text())
+    assert {key: value for key, value in kept.items() if key != "v"} == json.loads(capsys.readouterr().out)
 
 
 def test_diagnose_reads_a_strangers_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
