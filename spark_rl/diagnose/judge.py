@@ -28,6 +28,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     rewards.zero_variance,
     rewards.dead_parts,
     rewards.one_sided_gain,
+    rewards.gain_through_one_part,
     rewards.gain_without_quality,
     policy.length_grows,
     numbers.unstable_gradients,

@@ -10,7 +10,7 @@ from spark_rl.diagnose.view import ZERO, View, late, middle, thin
 FEW_ROWS = 20
 """Fewer rows carry weak evidence of any trend."""
 
-VITAL = ("loss", "grad_norm", "reward", "kl", "entropy")
+VITAL = ("loss", "grad_norm", "reward", "reward_std", "kl", "entropy")
 """Columns whose NaN means that the weights may be broken; a reward part is NaN where it never applied."""
 
 MISMATCH_NATS = 0.1
@@ -39,6 +39,14 @@ def nothing_to_judge(view: View) -> Finding | None:
             "Nothing to judge",
             f"There is nothing to judge: {why}.",
             advice=("Set logging_steps = 1: a step of GRPO is expensive, its row is cheap.",),
+        )
+    if not log.rows and any("reward" in row.values for row in log.eval_rows):
+        return Finding(
+            "no_rows",
+            "warning",
+            "Nothing to judge",
+            f"The log has {len(log.eval_rows)} evaluation rows and no row of training: there is no course to judge.",
+            advice=("Set logging_steps = 1, or give the log of the training itself.",),
         )
     if not view.is_grpo:
         names = [key for key in log.names() if key != "epoch"] or [f"eval_{key}" for key in log.eval_rows[0].values]
@@ -78,18 +86,24 @@ def not_a_number(view: View) -> Iterator[Finding]:
         words = f"{key} is not a finite number in {len(steps)} of {len(view.rows)} rows, first at step {steps[0]}"
         yield Finding(
             "not_a_number",
-            "fault" if lasting or key == "reward" else "warning",
+            "fault" if lasting or key.startswith("reward") else "warning",
             f"{key} is not a number",
-            words + (", and ever since: the weights are broken." if lasting else "; later rows are finite again."),
+            f"{words}{_nan_words(key, lasting)}",
             tuple(Evidence(step, key, None) for step in thin(steps, 6)),
             (
                 "A group size of 1, or a reward that returned None for every completion, makes NaN rewards."
-                if key == "reward"
+                if key.startswith("reward")
                 else "Go back to a checkpoint before this step; use bf16 instead of fp16, or a lower learning rate.",
             ),
             key,
             (("first_step", steps[0]), ("rows", len(steps))),
         )
+
+
+def _nan_words(key: str, lasting: bool) -> str:
+    if not lasting:
+        return "; later rows are finite again."
+    return ", and ever since." if key.startswith("reward") else ", and ever since: the weights are broken."
 
 
 def zero_loss(view: View) -> Iterator[Finding]:
@@ -119,7 +133,8 @@ def zero_loss(view: View) -> Iterator[Finding]:
                 else ", as the spread of rewards shows."
                 if moving
                 else ", as the growing KL shows."
-            ),
+            )
+            + (" Clip ratios of 0 have the same cause." if _never(view, "clip_ratio/region_mean") else ""),
             evidence,
             ("Read the reward and held-out success, not the loss.",),
         )
@@ -140,6 +155,12 @@ def zero_loss(view: View) -> Iterator[Finding]:
             f"{words}Neither grad_norm nor reward_std nor kl is logged, which would tell normal from broken.",
             evidence,
         )
+
+
+def _never(view: View, key: str) -> bool:
+    """Whether a column is logged and 0 in every row."""
+    values = view.log.values(key)
+    return bool(values) and not any(values)
 
 
 def engines_disagree(view: View) -> Iterator[Finding]:

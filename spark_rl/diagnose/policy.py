@@ -18,6 +18,10 @@ FALLING_RATIO = 0.5
 LATE_FALL_RATIO = 0.7
 """Late entropy over early: gone, halved, and notable together with groups that score alike."""
 
+DISSOLVING_RATIO = 3.0
+DISSOLVING_ENTROPY = 2.0
+"""Entropy that trebled, to more than 2 nats a token (seven equally likely choices at each): text falls apart."""
+
 FAST_STEPS = 25
 """Entropy halved within this many optimizer steps speaks for a learning rate that is too high."""
 
@@ -55,6 +59,18 @@ def entropy(view: View) -> Iterator[Finding]:
     if not first or first <= 0:
         return
     ratio = last / first
+    if ratio > DISSOLVING_RATIO and last > DISSOLVING_ENTROPY and view.reward_course.direction != "improving":
+        yield Finding(
+            "entropy_explosion",
+            "warning",
+            "Entropy explodes",
+            f"Entropy rose from {first:.2f} to {last:.2g} nats a token while the reward did not rise: the policy is "
+            "dissolving into noise.",
+            view.ends("entropy"),
+            ("Go back to a checkpoint from before the rise, with a lower learning rate or a larger beta.",),
+            numbers=(("early", first), ("late", last), ("ratio", ratio)),
+        )
+        return
     numbers = (("early", first), ("late", last), ("ratio", ratio))
     evidence = view.ends("entropy")
     words = f"Entropy fell from {first:.2f} to {last:.2g} nats a token"

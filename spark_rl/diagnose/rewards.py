@@ -21,6 +21,9 @@ NOTABLE_ZERO_SHARE = 0.2
 WASTED_ZERO_SHARE = 0.5
 """Shares of late groups without signal that are worth a word, and a warning."""
 
+LOW_LORA_RATE = 2e-6
+"""Adapters of people whose runs improve were trained with 5e-6 to 5e-5; 5e-7 is for full fine-tuning."""
+
 PLACES = {"floor": "at the bottom of the reward", "ceiling": "at the top", "plateau": "on a plateau between"}
 
 MOSTLY = 0.8
@@ -239,6 +242,36 @@ def one_sided_gain(view: View) -> Iterator[Finding]:
         )
 
 
+def gain_through_one_part(view: View) -> Iterator[Finding]:
+    """The total rises through a single part while other parts that could rise stand still."""
+    if view.reward_course.direction != "improving" or view.reward_course.sureness == "perhaps":
+        return
+    moves: dict[str, float] = {}
+    for name in view.log.part_names:
+        way = course(view.log.series(part_key(name)))
+        if way.early is None or way.late is None:
+            return
+        moves[name] = way.late - way.early if way.direction == "improving" and way.sureness != "perhaps" else 0.0
+    rising = [name for name, move in moves.items() if move > 0]
+    still = [name for name in moves if name not in rising]
+    if len(rising) != 1 or not still:
+        return
+    meanings = view.context.part_meanings
+    goals = [name for name in still if meanings.get(name, _guessed_meaning(name)) == "correct"]
+    if meanings and goals:
+        return  # said more exactly by one_sided_gain
+    yield Finding(
+        "gain_through_one_part",
+        "warning" if goals else "info",
+        f"The rise comes through {rising[0]} alone",
+        f"{rising[0]} rose by {moves[rising[0]]:.3g}; without a rise: {', '.join(still)}."
+        + (f" By its name {goals[0]} is the goal, and it does not move." if goals else ""),
+        view.ends(part_key(rising[0])),
+        ("Read late samples: is the part that rises what you want, or a cheap way to the total?",),
+        rising[0],
+    )
+
+
 def gain_without_quality(view: View) -> Iterator[Finding]:
     """The reward of training rises while held-out success does not."""
     change = view.context.heldout_change
@@ -258,6 +291,12 @@ def gain_without_quality(view: View) -> Iterator[Finding]:
             "If only the form part rises, its weight is too large.",
         ),
     )
+
+
+def _guessed_meaning(name: str) -> str | None:
+    """What a part of a stranger's log is about, by the words people use for the goal."""
+    words = ("correct", "accuracy", "answer", "solve", "success", "pass")
+    return "correct" if any(word in name.lower() for word in words) else None
 
 
 def _stands_still(series: list[tuple[int, float]]) -> int | None:
@@ -316,6 +355,15 @@ def _few_words(view: View) -> str:
 
 
 def _flat_advice(view: View) -> tuple[str, ...]:
+    context = view.context
+    if (
+        context.method in ("lora", "qlora")
+        and context.learning_rate is not None
+        and context.learning_rate < LOW_LORA_RATE
+    ):
+        return (
+            f"A learning rate of {context.learning_rate:.2g} is low for {context.method}, which usually takes 5e-6 to 5e-5.",
+        )
     divergence = middle(late(view.log.values("kl"))) if view.log.values("kl") else None
     if divergence is not None and divergence < 1e-3:
         return (

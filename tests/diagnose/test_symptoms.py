@@ -250,6 +250,43 @@ def test_a_rise_through_the_format_part_alone_is_said() -> None:
     assert found(diagnosis, "form_not_answer").severity == "warning"
 
 
+def test_a_total_that_rises_through_one_part_alone_is_said() -> None:
+    wiggle = noise(10, 0.05)
+    diagnosis = run(80, reward=learning, rewards__form=learning, rewards__accuracy=lambda i: 0.3 + wiggle(i))
+    finding = found(diagnosis, "gain_through_one_part")
+    assert (finding.subject, finding.severity) == ("form", "warning")
+    both = run(80, reward=learning, rewards__form=learning, rewards__accuracy=learning)
+    assert both.find("gain_through_one_part") is None
+
+
+def test_entropy_that_explodes_while_the_reward_falls_is_said() -> None:
+    diagnosis = run(60, reward=lambda i: 1 - i / 60, entropy=lambda i: 0.5 + i / 15)
+    assert found(diagnosis, "entropy_explosion").severity == "warning"
+
+
+def test_a_group_of_one_has_no_spread_and_is_a_fault() -> None:
+    finding = found(run(10, reward=learning, reward_std=lambda i: float("nan")), "not_a_number")
+    assert finding.severity == "fault"
+    assert "group size of 1" in finding.advice[0]
+
+
+def test_a_flat_lora_run_with_a_rate_for_full_fine_tuning_is_told_so() -> None:
+    wiggle = noise(11, 0.05)
+    diagnosis = run(60, Context(method="lora", learning_rate=5e-7), reward=lambda i: 0.4 + wiggle(i))
+    assert "low for lora" in found(diagnosis, "reward_trend").advice[0]
+
+
+def test_clip_ratios_of_zero_are_explained_with_the_loss() -> None:
+    columns = {"reward": learning, "loss": lambda i: 0.0, "grad_norm": lambda i: 0.5}
+    finding = found(run(12, **columns, clip_ratio__region_mean=lambda i: 0.0), "zero_loss_normal")
+    assert "Clip ratios of 0 have the same cause" in finding.words
+
+
+def test_evaluation_rows_alone_are_no_course() -> None:
+    diagnosis = diagnose(log_from_rows([{"step": 1, "eval_reward": 0.3}]))
+    assert "no row of training" in found(diagnosis, "no_rows").words
+
+
 def test_engines_that_disagree_by_a_nat_are_a_fault() -> None:
     diagnosis = run(20, reward=learning, sampling__sampling_logp_difference__mean=lambda i: 1.4)
     assert found(diagnosis, "engines_disagree").severity == "fault"
