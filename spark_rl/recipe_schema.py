@@ -185,7 +185,10 @@ class GuardSection(Section):
     stop_celsius: Annotated[float, Field(gt=0)]
     resume_celsius: Annotated[float, Field(gt=0)]
     sample_seconds: Annotated[float, Field(ge=0.5)]
-    """Between sensor passes while nothing is falling."""
+    """Between rows of telemetry.jsonl while nothing happens. The guard looks every 0.5 s, up to 30 times a second when
+    memory falls, whatever this says."""
+    worker_budget_gib: Annotated[float, Field(gt=0)] | None = None
+    """Host memory the worker's processes may hold at most, on a machine shared with others; None: what there is."""
 
 
 SECTIONS: dict[str, type[Section]] = {

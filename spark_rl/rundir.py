@@ -5,6 +5,7 @@
     worker.jsonl metrics.jsonl samples/ checkpoints/ probe.json eval.json effective.json diagnosis.json   worker
     inspection.json inspect/                     the gate
     control                                      viewers: stop, checkpoint, pause, resume
+    guard-control                                the supervisor's guard: shed, stop, pause, resume
     stdout.log stderr.log                        the worker's own output
 
 JSONL rows carry `v` (schema) and `t` (UTC seconds). Writes that must survive go to a temporary file, are flushed to
@@ -108,6 +109,11 @@ class RunDir:
     @property
     def control(self) -> Path:
         return self.path / "control"
+
+    @property
+    def guard_control(self) -> Path:
+        """Like `control`, written by the supervisor's guard."""
+        return self.path / "guard-control"
 
     @property
     def checkpoints(self) -> Path:

@@ -15,16 +15,21 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
 from spark_rl import control
 from spark_rl.errors import ExitCode, RunDirError
 from spark_rl.gate.subject import read_recipe
-from spark_rl.rundir import JsonlWriter, RunDir, read_jsonl, write_json
+from spark_rl.guard import effects
+from spark_rl.guard.action import Action
+from spark_rl.guard.run_watch import RunWatch, WorkerControl
+from spark_rl.recipe import Recipe
+from spark_rl.rundir import JsonlWriter, RunDir, read_json, read_jsonl, write_json
 from spark_rl.runstate import describe_process, tail_of
 from spark_rl.telemetry import Sampler
+from spark_rl.units import GIB
 
 WAIT_SECONDS = 0.1
 """How often the worker is looked at: a poll of one process, far below a per mille of a core."""
@@ -79,18 +84,32 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
         events.append({"event": "supervisor_started", "stages": list(stages), "pid": os.getpid()})
         worker = _spawn(run, stages)
         write_json(run.processes, {"supervisor": describe_process(os.getpid()), "worker": _describe(worker.pid)})
-        sampler = Sampler(disk=run.path)
-        sampler.watch(worker.pid)
-        next_sample = time.monotonic()
+        notes = [effects.lock_memory(), effects.offer_worker(worker.pid)]
+        events.append({"event": "supervisor_prepared", "message": "; ".join(notes)})
+        sampler = Sampler(disk=run.path, worker_pid=worker.pid, budget_bytes=_budget_bytes(recipe))
+        watch = RunWatch(
+            sampler,
+            _worker_control(run, worker.pid),
+            events,
+            telemetry,
+            settings=recipe.guard.model_dump(exclude={"worker_budget_gib"}),
+            planned_peak_bytes=_planned_peak_bytes(run),
+            row_seconds=recipe.guard.sample_seconds,
+        )
         stop = StopRequest(run)
+        next_pass = next_look = time.monotonic()
         while worker.poll() is None:
-            if stop.is_due():
-                os.killpg(worker.pid, signal.SIGTERM)
-            if time.monotonic() >= next_sample:
-                telemetry.append(sampler.read().to_row())
-                next_sample = time.monotonic() + recipe.guard.sample_seconds
-            time.sleep(WAIT_SECONDS)
-        code, ended = judge_end(run, worker.returncode)
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + WAIT_SECONDS
+                if stop.is_due():
+                    effects.terminate_group(worker.pid)
+            if now >= next_pass:
+                next_pass = now + watch.step()
+            time.sleep(max(0.002, min(next_pass, next_look) - time.monotonic()))
+        watch.finish()
+        sampler.close()
+        code, ended = judge_end(run, worker.returncode, watch.stopped_because)
         if stop.carried_out:
             code, ended = ExitCode.OK, {"cause": "stopped on request before training", "hint": None, "stopped": True}
         events.append({"event": "worker_ended", "returncode": worker.returncode, "cause": ended["cause"]})
@@ -115,10 +134,7 @@ class StopRequest:
         if asked.id != self._seen:
             # The phase is read once a request: a training worker stops by itself, after a checkpoint.
             self._seen = asked.id
-            phases = [
-                row["phase"] for row in read_jsonl(self._run.worker_events).rows if row.get("event") == "phase_started"
-            ]
-            self.carried_out = not phases or phases[-1] != "train"
+            self.carried_out = phase_of(self._run) != "train"
             return self.carried_out
         return False
 
@@ -143,8 +159,50 @@ def _describe(pid: int) -> dict[str, Any] | None:
         return None
 
 
-def judge_end(run: RunDir, returncode: int) -> tuple[ExitCode, dict[str, Any]]:
-    """Exit code and cause from the worker's last words, or from how it died when it had none."""
+def _worker_control(run: RunDir, pid: int) -> WorkerControl:
+    """How the guard reaches the worker."""
+
+    def ask(request: str) -> None:
+        control.send(run, cast(control.Request, request), asker="guard")
+
+    return WorkerControl(
+        ask=ask,
+        is_training=lambda: phase_of(run) == "train",
+        terminate=lambda: effects.terminate_group(pid),
+        kill=lambda: effects.kill_group(pid),
+    )
+
+
+def phase_of(run: RunDir) -> str | None:
+    """The phase the worker began last."""
+    phases = [row["phase"] for row in read_jsonl(run.worker_events).rows if row.get("event") == "phase_started"]
+    return str(phases[-1]) if phases else None
+
+
+def _planned_peak_bytes(run: RunDir) -> int | None:
+    """The upper end of fit's peak where host and device are one pool; None without a prediction."""
+    fit = read_json(run.fit) or {}
+    peak = fit.get("peak_high_bytes")
+    return int(peak) if fit.get("one_pool") and isinstance(peak, int | float) else None
+
+
+def _budget_bytes(recipe: Recipe) -> int | None:
+    budget_gib = recipe.guard.worker_budget_gib
+    return int(budget_gib * GIB) if budget_gib else None
+
+
+def judge_end(run: RunDir, returncode: int, stopped_because: Action | None = None) -> tuple[ExitCode, dict[str, Any]]:
+    """Exit code and cause from the worker's last words, or from how it died when it had none; the guard's own decision
+    to end it stands above both."""
+    if stopped_because is not None:
+        hint = (
+            "spark-rl resume goes on from the last checkpoint, with less: spark-rl fit shows the cheapest changes"
+            if stopped_because.cause == "memory"
+            else "let the machine cool, give it air or cap its clock (spark-rl doctor says how), then spark-rl resume"
+        )
+        how = "stopped" if stopped_because.kind == "stop" and returncode >= 0 else "killed"
+        cause = f"{how} by the guard: {stopped_because.reason}"
+        return ExitCode.STOPPED_BY_GUARD, {"cause": cause, "hint": hint, "stopped": False}
     words = [row for row in read_jsonl(run.worker_events).rows if row.get("event") == "worker_finished"]
     if returncode >= 0 and words:
         last = words[-1]

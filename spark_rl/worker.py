@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from spark_rl import control, gate
 from spark_rl.checkpoints import latest_checkpoint
@@ -80,7 +80,9 @@ class RunHooks:
         self._run, self._log, self._supervisor_pid = run, log, supervisor_pid
         self._metrics = JsonlWriter(run.metrics)
         self._started = time.time()
-        self._carried_out: str | None = None
+        self._carried_out: dict[control.Asker, str] = {}
+        self._held_by: set[control.Asker] = set()
+        """Who asked for a pause; both must have let go before the next step."""
         self.stop_reason: str | None = None
 
     def on_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -96,32 +98,45 @@ class RunHooks:
     def on_checkpoint(self, path: Path, step: int) -> None:
         self._log.write("checkpoint_saved", step=step, path=str(path.relative_to(self._run.path)))
 
-    def poll(self, step: int) -> Command:
-        if os.getppid() != self._supervisor_pid:
-            self.stop_reason = "the supervisor is gone"
-            return Command(stop=True, checkpoint=True, reason=self.stop_reason)
-        asked = self._new_request()
-        while asked and asked.request == "pause":
-            self._log.write("paused", step=step)
-            while (asked := self._new_request()) is None:
-                if os.getppid() != self._supervisor_pid:
-                    self.stop_reason = "the supervisor is gone"
-                    return Command(stop=True, checkpoint=True, reason=self.stop_reason)
-                time.sleep(PAUSE_POLL_SECONDS)
-            self._log.write("resumed", step=step)
-        if asked is None or asked.request == "resume":
-            return Command()
-        if asked.request == "stop":
-            self.stop_reason = "stop was asked for"
-            return Command(stop=True, checkpoint=True, reason=self.stop_reason)
-        return Command(checkpoint=True)
+    def on_shed(self, changes: Sequence[str]) -> None:
+        self._log.write("memory_shed", message="; ".join(changes))
 
-    def _new_request(self) -> control.ControlRequest | None:
-        asked = control.read_request(self._run, newer_than=self._started)
-        if asked is None or asked.id == self._carried_out:
-            return None
-        self._carried_out = asked.id
-        return asked
+    def poll(self, step: int) -> Command:
+        """What to do at this step boundary; returns only when nobody holds the run."""
+        was_held = bool(self._held_by)
+        while True:
+            if os.getppid() != self._supervisor_pid:
+                self.stop_reason = "the supervisor is gone"
+                return Command(stop=True, checkpoint=True, reason=self.stop_reason)
+            command = self._read_requests()
+            if command.stop or command.checkpoint:
+                return command
+            if not self._held_by:
+                if was_held:
+                    self._log.write("resumed", step=step)
+                return command
+            if not was_held:
+                self._log.write("paused", step=step, by=sorted(self._held_by))
+                was_held = True
+            time.sleep(PAUSE_POLL_SECONDS)
+
+    def _read_requests(self) -> Command:
+        checkpoint = shed = False
+        for asker in get_args(control.Asker):
+            asked = control.read_request(self._run, newer_than=self._started, asker=asker)
+            if asked is None or asked.id == self._carried_out.get(asker):
+                continue
+            self._carried_out[asker] = asked.id
+            if asked.request == "stop":
+                self.stop_reason = "stop was asked for" if asker == "viewer" else "the guard asked for a stop"
+                return Command(stop=True, checkpoint=True, reason=self.stop_reason)
+            if asked.request == "pause":
+                self._held_by.add(asker)
+            else:
+                self._held_by.discard(asker)
+            checkpoint = checkpoint or asked.request in ("checkpoint", "shed")
+            shed = shed or asked.request == "shed"
+        return Command(checkpoint=checkpoint, shed=shed)
 
 
 class Worker:

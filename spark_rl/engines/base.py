@@ -73,6 +73,8 @@ class Command:
 
     stop: bool = False
     checkpoint: bool = False
+    shed: bool = False
+    """Memory is short: empty caches and use less a step from here on, without changing what is learned."""
     reason: str | None = None
 
 
@@ -84,6 +86,8 @@ class TrainHooks(Protocol):
     def on_samples(self, samples: StepSamples) -> None: ...
 
     def on_checkpoint(self, path: Path, step: int) -> None: ...
+
+    def on_shed(self, changes: Sequence[str]) -> None: ...
 
     def poll(self, step: int) -> Command: ...
 

@@ -1,11 +1,14 @@
 """A scripted engine for tests of everything around an engine: no model, no torch, and no claim about training.
 
 It knows one task, sorting digits, and answers rightly with a chance that grows with the steps it has "trained".
+SPARK_RL_FAKE_LEAK_MIB makes it really allocate (and touch) that much at every step, for tests of the guard; with
+SPARK_RL_FAKE_SHEDS=1 it gives it all back when asked to shed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import time
@@ -18,6 +21,7 @@ from spark_rl.dataset import Prompt
 from spark_rl.engines.base import Completion, Effective, Progress, Sampling, StepSamples, TrainJob, TrainResult
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
+from spark_rl.units import MIB
 
 
 class FakeEngine:
@@ -26,6 +30,8 @@ class FakeEngine:
         self.step = 0
         self.seconds_per_step = 0.02
         """Long enough for a test to act in the middle of a run."""
+        self.leak_bytes = int(float(os.environ.get("SPARK_RL_FAKE_LEAK_MIB", "0")) * MIB)
+        self.leaked: list[bytearray] = []
 
     def load(self) -> None:
         self.step = 0
@@ -59,6 +65,10 @@ class FakeEngine:
         while self.step < grpo.max_steps:
             self._one_step(job)
             command = job.hooks.poll(self.step)
+            if command.shed and os.environ.get("SPARK_RL_FAKE_SHEDS"):
+                self.leaked.clear()
+                self.leak_bytes = 0
+                job.hooks.on_shed(["gave back what was leaked"])
             if self.step % grpo.save_steps == 0 or command.checkpoint or command.stop or self.step == grpo.max_steps:
                 self._checkpoint(job)
             if command.stop and self.step < grpo.max_steps:
@@ -67,6 +77,8 @@ class FakeEngine:
 
     def _one_step(self, job: TrainJob) -> None:
         time.sleep(self.seconds_per_step)
+        if self.leak_bytes:
+            self.leaked.append(bytearray(b"x") * self.leak_bytes)
         count = self.recipe.generation_batch_size
         chooser = random.Random(self.step)
         examples = [chooser.choice(job.examples) for _ in range(count)]

@@ -30,6 +30,7 @@ from spark_rl.engines.base import (
     TrainResult,
 )
 from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
+from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
@@ -176,6 +177,7 @@ class TrlEngine:
             callbacks=[callback],
             peft_config=self._peft_config(),
         )
+        callback.trainer = trainer
         from transformers.trainer_callback import PrinterCallback
 
         trainer.remove_callback(PrinterCallback)
@@ -249,6 +251,7 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, job: TrainJob) -> None:
         self._job = job
         self.stopped = False
+        self.trainer: Any = None
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not logs or "train_runtime" in logs:
@@ -264,6 +267,8 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         command: Command = self._job.hooks.poll(state.global_step)
+        if command.shed and self.trainer is not None:
+            self._job.hooks.on_shed(shed_memory(self.trainer))
         if command.checkpoint or command.stop:
             control.should_save = True
         if command.stop and state.global_step < args.max_steps:

@@ -16,6 +16,8 @@ from spark_rl.units import GIB, MIB
 
 RATE_WINDOW_SECONDS = 0.5
 """Over which a fast fall is measured: long enough for one chunk of an allocator not to look like a collapse."""
+SHORT_WINDOW_SECONDS = 0.12
+"""The same below the shed level, where a chunk may be the last one."""
 SLOW_WINDOW_SECONDS = 10.0
 URGENT_SECONDS = 2.0
 """A floor nearer than this at the present rate: look as often as is cheap. Nothing is asked of the worker yet: its next
@@ -80,7 +82,9 @@ def decide_memory(
         usual_gap = gap if usual_gap is None else usual_gap + 0.2 * (min(gap, 60.0) - usual_gap)
     recent, slow = _remember(state, now, headroom)
     lowest, trough = _remember_trough(state, now, headroom)
-    rate, slow_rate = _fall_rate(recent), _slow_rate(slow)
+    short = headroom <= limits.shed_bytes
+    rate = _fall_rate(recent, SHORT_WINDOW_SECONDS if short else RATE_WINDOW_SECONDS)
+    slow_rate = _slow_rate(slow)
     room = headroom - limits.floor_bytes
     to_floor = room / rate if rate > 0 else float("inf")
     slow_to_floor = room / slow_rate if slow_rate > 0 else float("inf")
@@ -92,7 +96,7 @@ def decide_memory(
         recent=recent,
         slow=slow,
         falling_intervals=state.falling_intervals + 1 if last is not None and headroom < last[1] else 0,
-        short_readings=state.short_readings + 1 if headroom <= limits.shed_bytes else 0,
+        short_readings=state.short_readings + 1 if short else 0,
         pressed_since=pressed_since,
         lowest=lowest,
         trough=trough,
@@ -211,16 +215,16 @@ def _been_here(limits: GuardLimits, state: MemoryState, headroom: int) -> bool:
     return planned or (state.trough is not None and headroom >= state.trough[1])
 
 
-def _fall_rate(recent: tuple[tuple[float, int], ...]) -> float:
-    """Bytes per second lost over the last half second, no more than twice what the last interval shows, so that a fall
-    that has ended is not carried on."""
+def _fall_rate(recent: Points, window_seconds: float) -> float:
+    """Bytes per second lost over the window, no more than twice what the last interval shows, so that a fall that has
+    ended is not carried on."""
     if len(recent) < 2:
         return 0.0
     (previous_at, previous), (now, headroom) = recent[-2], recent[-1]
     last_rate = (previous - headroom) / (now - previous_at)
     start = recent[-2]
     for point in reversed(recent[:-1]):
-        if now - point[0] > RATE_WINDOW_SECONDS * 1.2:
+        if now - point[0] > window_seconds * 1.2:
             break
         start = point
     window_rate = (start[1] - headroom) / (now - start[0])
