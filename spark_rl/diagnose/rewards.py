@@ -14,6 +14,10 @@ from spark_rl.units import format_share
 MIN_DEAD_ROWS = 5
 """Fewer rows without a single hit say little about a part."""
 
+LATE_BLOOM_STEPS = 100
+"""Before this step a part that never fired is dead "so far": in a healthy published run two parts first fired at
+step 62."""
+
 BAND = 0.1
 """Share of the reward's range that still counts as its bottom or top."""
 
@@ -46,13 +50,15 @@ def dead_parts(view: View) -> Iterator[Finding]:
             continue
         value = values[0]
         at_zero = abs(value) < ZERO
+        so_far = " so far" if series[-1][0] < LATE_BLOOM_STEPS else ""
         yield Finding(
             id="dead_reward_part",
             severity="warning",
-            title=f"Reward part {name} is dead" if at_zero else f"Reward part {name} never varies",
+            title=f"Reward part {name} is dead{so_far}" if at_zero else f"Reward part {name} never varies",
             words=f"{name} is {value:.4g} in all {len(series)} rows"
             + (
                 ": it never fired, so it teaches nothing and hides that its goal is not met."
+                + (" It may still come alive when the easier parts are learned." if so_far else "")
                 if at_zero
                 else ": a constant is subtracted with the group's mean, so it teaches nothing."
             ),
