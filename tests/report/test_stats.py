@@ -84,6 +84,12 @@ def test_swapping_before_and_after_mirrors_the_paired_interval(table: tuple[int,
     assert (forth.low, forth.high) == pytest.approx((-back.high, -back.low), abs=1e-12)
 
 
+def test_paired_interval_is_the_published_example() -> None:
+    """Newcombe 1998, paired data: 36 both, 12 and 2 discordant, 0 neither; method 10 gives .0569 to .3404."""
+    interval = paired_difference_interval(36, 2, 12, 0)
+    assert (round(interval.low, 4), round(interval.high, 4)) == (0.0569, 0.3404)
+
+
 @pytest.mark.parametrize("cell_shares", [(0.2, 0.1, 0.4, 0.3), (0.4, 0.05, 0.05, 0.5), (0.05, 0.02, 0.9, 0.03)])
 def test_paired_interval_covers_the_true_change_about_19_times_of_20(cell_shares: tuple[float, ...]) -> None:
     """Exact coverage: every table of 20 pairs, weighted by its probability."""
