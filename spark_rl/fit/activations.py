@@ -75,6 +75,9 @@ def _norm_saved(work: Workload, elements: float, *, residual: int, fused: bool, 
     return elements * (4 + normalised)
 
 
+_AFTER_ATTENTION = ("o_proj", "out_proj", "dense", "attn_c_proj")
+
+
 def saved_bytes_per_token(layer: Layer, work: Workload) -> float:
     """Bytes per token that one layer saves when nothing is recomputed."""
     card, size = work.card, numbers(work)
@@ -82,7 +85,10 @@ def saved_bytes_per_token(layer: Layer, work: Workload) -> float:
     fused_norm = work.stack.fused_norm or work.kernels in ("unsloth", "liger")
     gemma = card.family.startswith(("gemma", "vaultgemma"))
     full = work.tuning == "full"
-    total = layer.norms * _norm_saved(work, hidden, residual=size.residual, fused=fused_norm, gemma=gemma)
+    if layer.native_norm:
+        total = layer.norms * float(hidden * size.act)  # torch's layer norm saves its input and two statistics
+    else:
+        total = layer.norms * _norm_saved(work, hidden, residual=size.residual, fused=fused_norm, gemma=gemma)
     dropped: dict[tuple[str, int], float] = {}
     inputs_of_group: dict[tuple[str, int], float] = {}
     shares_input = work.kernels in ("unsloth", "foak") or not (size.casts or _casts_for_adapter(work))
@@ -93,10 +99,9 @@ def saved_bytes_per_token(layer: Layer, work: Workload) -> float:
         visits = layer.experts_per_token if linear.experts else 1
         if linear.role == "mlp" and linear.inputs != hidden:
             total += width * linear.inputs * visits
-        elif linear.role == "attention" and layer.attention and linear.inputs == layer.attention.output_width:
-            if linear.name.startswith(("o_proj", "out_proj", "dense", "attn_c_proj")) and (
-                size.casts or _casts_for_adapter(work)
-            ):
+        elif linear.role == "attention" and linear.name in _AFTER_ATTENTION:
+            # Its input is the attention's output, counted there; a wider or narrower copy is counted here.
+            if size.casts or _casts_for_adapter(work):
                 total += width * linear.inputs
         elif shares_input:
             key = (linear.role, linear.inputs)
@@ -123,6 +128,7 @@ def _casts_for_adapter(work: Workload) -> bool:
         and not work.autocast
         and not work.stack.casts_parameters
         and work.kernels not in ("unsloth", "foak")
+        and numbers(work).act == 2
     )
 
 
@@ -138,7 +144,7 @@ def _mixer_saved(layer: Layer, work: Workload, size: Numbers) -> float:
     total += act * keys * (attention.head_dim + attention.value_dim) + 4 * attention.heads
     if layer.qk_norm and not (work.kernels == "unsloth" or work.stack.fused_norm):
         elements = attention.query_width + attention.kv_heads * attention.head_dim
-        total += elements * (4 + (2 if work.tuning == "full" else 0))
+        total += elements * (4 + (act if work.tuning == "full" else 0))
     if work.attention == "eager":
         total += attention.heads * work.tokens_per_row * (4 + 2 * act)
     return float(total)
@@ -152,8 +158,8 @@ def _mlp_saved(layer: Layer, work: Workload, size: Numbers) -> float:
     else:
         saved = size.act * width
     if layer.experts_per_token:
-        # Tokens are gathered per expert, weighted and scattered back.
-        saved += work.stack.moe_saved_bytes * work.card.hidden * layer.experts_per_token
+        # Each visited expert's output is kept for the gradient of its routing weight.
+        saved += (size.act + work.stack.moe_extra_bytes) * work.card.hidden * layer.experts_per_token
     return saved / tiled_shards(work)
 
 
@@ -181,9 +187,20 @@ def parked_bytes_per_token(work: Workload) -> float:
     return work.card.hidden * numbers(work).residual * float(work.card.layers)
 
 
+def final_norm_bytes_per_token(work: Workload) -> float:
+    """What the norm before the output layer saves."""
+    gemma = work.card.family.startswith(("gemma", "vaultgemma"))
+    residual = numbers(work).residual
+    if work.card.runs[0].layer.native_norm:
+        return float(work.card.hidden * residual)
+    return _norm_saved(work, work.card.hidden, residual=residual, fused=work.stack.fused_norm, gemma=gemma)
+
+
 def saved_without_checkpointing(work: Workload) -> float:
-    """Bytes per token that all layers save when nothing is recomputed."""
-    return sum(run.count * saved_bytes_per_token(run.layer, work) for run in work.card.runs)
+    """Bytes per token that all layers and the final norm save when nothing is recomputed."""
+    return final_norm_bytes_per_token(work) + sum(
+        run.count * saved_bytes_per_token(run.layer, work) for run in work.card.runs
+    )
 
 
 def layer_backward_bytes_per_token(work: Workload) -> float:

@@ -56,14 +56,14 @@ class Stack:
     """Further bytes per token, layer and hidden unit of 4-bit layers."""
     extra_saved_per_hidden: float = 0.0
     """Further bytes per token, layer and hidden unit without checkpointing."""
-    mlp_transient: float = 4.5
+    mlp_transient: float = 4.3
     """Activation-sized MLP tensors alive while one layer is differentiated, beyond the saved ones. Fitted: fms
     Mistral and Llama-3 LoRA pairs give 4.6 and 4.2."""
     experts_are_modules: bool = False
     """Experts are ordinary linear modules (transformers before 5): 4-bit loading converts them, and they run one after
     another, so that only one expert's temporaries exist."""
-    moe_saved_bytes: float = 4.0
-    """Per hidden unit and routed copy of a token: gathered input and weighted output in 16 bit (counted)."""
+    moe_extra_bytes: float = 0.0
+    """Per hidden unit and routed copy of a token, beyond the expert's output in the activation dtype."""
     moe_transient_bytes: float = 4.0
     casts_parameters: bool = False
     """Mixed precision casts parameters (FSDP2), so activations are 16 bit although weights are fp32."""
@@ -154,7 +154,7 @@ STACKS: dict[str, Stack] = {
         base_follows_trained=True,
         casts_parameters=True,
         # Read in its grouped experts: weighting in fp32.
-        moe_saved_bytes=6.0,
+        moe_extra_bytes=4.0,
         moe_transient_bytes=6.0,
     ),
     # Fitted: Qwen-7B and 14B, 25 to 45, most 31 to 39 (reserved; its trainer also keeps logits for accuracy).

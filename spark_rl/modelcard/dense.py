@@ -156,6 +156,7 @@ def dense_layer(fields: Fields, family: Family, window: int | None, mlp_width: i
         gated=family.gated,
         norms=family.norms,
         qk_norm=qk > 0,
+        native_norm=family.norm_weights == 2,
     )
 
 
@@ -201,4 +202,5 @@ def moe_layer(
         experts_per_token=per_token,
         norms=family.norms,
         qk_norm=qk > 0,
+        native_norm=family.norm_weights == 2,
     )

@@ -94,6 +94,8 @@ class Layer:
     norms: int = 2
     """Norms over the hidden width that are run on the residual stream."""
     qk_norm: bool = False
+    native_norm: bool = False
+    """Norms are torch's layer norm, which saves only its input."""
     state_count: int = 0
     """Elements of recurrent state one sequence holds (linear attention, Mamba, short convolution)."""
 
