@@ -274,7 +274,7 @@ class Setup:
             del wrong["torch"]
         wheels = [f"{name}=={expected[name]}" for name in sorted(wrong) if name not in SOURCE_ONLY]
         if wheels:
-            self.say(f"{len(wheels)} packages ({', '.join(locks)}); this can take minutes")
+            self.say(f"packages to install: {len(wheels)}" + ("; this takes minutes" if len(wheels) > 20 else ""))
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "requirements.txt"
                 file.write_text("\n".join(wheels) + "\n")
