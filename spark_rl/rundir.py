@@ -19,7 +19,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,6 +253,29 @@ def finite(value: Any, path: str = "") -> tuple[Any, list[str]]:
     return value, []
 
 
+def jsonl_line(row: Mapping[str, Any], now: float) -> str:
+    """A row as one line, with `v`, `t` and, where needed, `nonfinite`."""
+    cleaned, nonfinite = finite(row)
+    head: dict[str, Any] = {"v": SCHEMA, "t": round(now, 3)}
+    if nonfinite:
+        head["nonfinite"] = nonfinite
+    return json.dumps({**head, **cleaned}, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], clock: Clock = time.time) -> None:
+    """A whole file of rows in one go, replacing an earlier one. Renamed into place but not forced to disk: completions
+    of a step are written at every step, and a step lost to a power cut is run again from its checkpoint."""
+    now = clock()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text("".join(jsonl_line(row, now) for row in rows), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunDirError(f"{path}: cannot be written: {error.strerror}", "is the disk full?") from None
+
+
 class JsonlWriter:
     """Appends rows to one file, each whole or torn at the end, never interleaved. The file's only writer."""
 
@@ -265,13 +288,8 @@ class JsonlWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """One row with `v`, `t` and, where needed, `nonfinite`. Raises RunDirError when the disk is full."""
-        cleaned, nonfinite = finite(row)
-        head: dict[str, Any] = {"v": SCHEMA, "t": round(self._clock(), 3)}
-        if nonfinite:
-            head["nonfinite"] = nonfinite
-        line = json.dumps({**head, **cleaned}, ensure_ascii=False, allow_nan=False) + "\n"
-        data = line.encode()
+        """Raises RunDirError when the disk is full."""
+        data = jsonl_line(row, self._clock()).encode()
         try:
             written = os.write(self._descriptor, data)
         except OSError as error:

@@ -35,7 +35,7 @@ from spark_rl.probe import ProbeCounts, judge_probe
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
 from spark_rl.rewards.composite import Composite, Scored
-from spark_rl.rundir import JsonlWriter, RunDir, read_json, write_json
+from spark_rl.rundir import JsonlWriter, RunDir, read_json, write_json, write_jsonl
 from spark_rl.task import Task
 
 STAGES = ("probe", "inspect", "oracle", "train")
@@ -93,7 +93,7 @@ class RunHooks:
             {"step": samples.step, **sample_row(prompt_text(prompt), text, scored)}
             for prompt, text, scored in zip(samples.prompts, samples.completions, samples.scored, strict=True)
         ]
-        write_rows(self._run.samples / f"{samples.step:06d}.jsonl", rows)
+        write_jsonl(self._run.samples / f"{samples.step:06d}.jsonl", rows)
 
     def on_checkpoint(self, path: Path, step: int) -> None:
         self._log.write("checkpoint_saved", step=step, path=str(path.relative_to(self._run.path)))
@@ -259,7 +259,7 @@ class Worker:
             sample_row(example.text, completion.text, one)
             for example, completion, one in zip(chosen, sampled, scored, strict=True)
         ]
-        write_rows(self.run.path / "eval" / f"samples_{when}.jsonl", rows)
+        write_jsonl(self.run.path / "eval" / f"samples_{when}.jsonl", rows)
         self.log.write("evaluated", when=when, successes=sum(correct), n=len(correct))
 
     def _train(self, engine: Engine) -> None:
@@ -312,15 +312,6 @@ def sample_row(prompt: str, completion: str, scored: Scored) -> dict[str, Any]:
         "correct": scored.correct,
         "parts": {name: asdict(verdict) for name, verdict in scored.parts.items()},
     }
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A file of rows that replaces an earlier one: a step that is run again after a resume has one file."""
-    path.unlink(missing_ok=True)
-    writer = JsonlWriter(path)
-    for row in rows:
-        writer.append(row)
-    writer.close()
 
 
 def finish(run: RunDir, stages: Sequence[str], supervisor_pid: int) -> ExitCode:

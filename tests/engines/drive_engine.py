@@ -51,7 +51,10 @@ def shuffled(examples: list[Example]) -> list[Example]:
     """Every prompt with another prompt's answer."""
     answers = [example.row["answer"] for example in examples]
     random.Random(0).shuffle(answers)
-    return [replace(example, row={**example.row, "answer": answer}) for example, answer in zip(examples, answers)]
+    return [
+        replace(example, row={**example.row, "answer": answer})
+        for example, answer in zip(examples, answers, strict=True)
+    ]
 
 
 def main(job: Mapping[str, Any]) -> None:
