@@ -92,7 +92,9 @@ class JsonSchema(Reward[JsonSchemaOptions]):
         if outcome.fault == "raised":
             return Verdict(None, f"the validator raised {outcome.detail}", is_bug=True)
         if outcome.fault is not None:
-            return Verdict(0.0, f"not judged within {self.options.time_limit_s:g} s ({outcome.fault})")
+            return Verdict(
+                0.0, f"not judged within {self.options.time_limit_s:g} s ({outcome.fault}: {outcome.detail})"
+            )
         if unusable := outcome.value.get("unusable"):
             if self.options.column is None:
                 raise ConfigError(f"the JSON schema of reward {self.__name__!r} cannot be used: {unusable}")

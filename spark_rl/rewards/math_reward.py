@@ -130,8 +130,10 @@ def stated_answer(completion: str, prompt: Any, golds: Sequence[str]) -> tuple[s
     if asked and len(completion.strip()) >= 20:
         if completion.strip() in asked:
             return None, "the completion repeats the prompt"
-        completion = completion.replace(asked.strip(), " ", 1) if len(asked.strip()) >= 20 else completion
+        completion = completion.replace(asked.strip(), " ") if len(asked.strip()) >= 20 else completion
     found = find_answer(completion)
+    if found.rule == "whole" and asked and len(sentence := last_sentence(found.text)) >= 12 and sentence in asked:
+        return None, "no answer is marked, and the last sentence repeats the prompt"
     said, why = _readable(found, completion, golds)
     if said is not None and asked and _echoes(said, asked) and tidy(said) not in {tidy(gold) for gold in golds}:
         return None, f"{shorten(said, 40)} repeats an expression of the question"

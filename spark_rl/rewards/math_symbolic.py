@@ -27,7 +27,7 @@ def prepare(setup: dict[str, Any]) -> None:
 
 
 def handle(payload: dict[str, str]) -> bool:
-    """Whether the two expressions are equal, in either direction of asking."""
+    """Whether the two expressions are equal."""
     from math_verify import parse, verify
 
     gold, said = (prepared(payload[key]) for key in ("gold", "said"))
@@ -35,9 +35,7 @@ def handle(payload: dict[str, str]) -> bool:
     parsed_said = parse(rf"\boxed{{{said}}}", parsing_timeout=None)
     if not parsed_gold or not parsed_said:
         return False
-    return bool(
-        verify(parsed_gold, parsed_said, timeout_seconds=None) or verify(parsed_said, parsed_gold, timeout_seconds=None)
-    )
+    return bool(verify(parsed_gold, parsed_said, timeout_seconds=None))
 
 
 def prepared(expression: str) -> str:

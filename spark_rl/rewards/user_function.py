@@ -87,7 +87,9 @@ class UserFunction(Reward[UserFunctionOptions]):
         self.pool: KillablePool | None = None
         if self.options.isolated:
             setup = {"file": str(self.path), "function": self.options.function}
-            self.pool = KillablePool("user_function", self.options.time_limit_s, setup, max_workers=1, memory_bytes=0)
+            self.pool = KillablePool(
+                "user_function", self.options.time_limit_s, setup, counts_cpu=False, max_workers=1, memory_bytes=0
+            )
             self.pool.warm()  # a missing file or function is told now and not at the first score
         else:
             self.function = load_function(self.path, self.options.function)

@@ -1,7 +1,8 @@
 """The helper process behind workers.py: imports one handler's packages, then answers payloads from a forked child.
 
-In:  JSON lines on stdin: first {"setup", "memory_bytes"}, then {"payload", "limit_s"}. Out: JSON lines on stdout.
-The child that does the work is killed at the limit and forked anew; this process itself never runs the work.
+In:  JSON lines on stdin: first {"setup", "memory_bytes"}, then {"payload", "limit_s", "cpu_limit_s"}.
+Out: JSON lines on stdout. The child that does the work is killed at a limit and forked anew; this process itself never
+runs the work. The CPU limit is what decides on a loaded machine; the other one, in wall time, ends what only waits.
 A handler is a module with `prepare(setup)` and `handle(payload) -> JSON value`.
 """
 
@@ -50,14 +51,14 @@ class _Child:
         self.stdin = os.fdopen(from_parent, "wb", buffering=0)
         self.stdout = to_parent
 
-    def answer(self, line: bytes, limit_s: float) -> bytes:
+    def answer(self, line: bytes, limit_s: float, cpu_limit_s: float | None) -> bytes:
         """The child's answer line, or the line that says which limit stopped it (the child is then gone)."""
         try:
             data = line
             while data:
                 data = data[self.stdin.write(data) :]
         except OSError:
-            return _line(fault="crashed", detail=self.end())
+            return self.ended(cpu_limit_s)
         received = b""
         deadline = time.monotonic() + limit_s
         while not received.endswith(b"\n"):
@@ -67,12 +68,19 @@ class _Child:
                 return _line(fault="timeout", detail=f"stopped after {limit_s:g} s")
             chunk = os.read(self.stdout, 1 << 20)
             if not chunk:
-                return _line(fault="crashed", detail=self.end())
+                return self.ended(cpu_limit_s)
             received += chunk
         return received
 
-    def end(self) -> str:
-        """Kill and reap; says how it had ended."""
+    def ended(self, cpu_limit_s: float | None) -> bytes:
+        """What to say of a child that ended by itself: its CPU limit, or a crash."""
+        status = self.end()
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+            return _line(fault="timeout", detail=f"stopped after {cpu_limit_s:g} s of CPU time")
+        return _line(fault="crashed", detail=f"ended with wait status {status}")
+
+    def end(self) -> int:
+        """Kill and reap; gives the wait status that it ended with."""
         for kill in (os.killpg, os.kill):  # its group, then itself in case it had not made the group yet
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self.pid, signal.SIGKILL)
@@ -80,7 +88,7 @@ class _Child:
         self.stdin.close()
         os.close(self.stdout)
         self.pid = 0
-        return f"ended with wait status {status}"
+        return status
 
 
 def _work(handle: Callable[[Any], Any], read_fd: int, write_fd: int, memory_bytes: int, parent: int) -> None:
@@ -93,13 +101,17 @@ def _work(handle: Callable[[Any], Any], read_fd: int, write_fd: int, memory_byte
     if memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with os.fdopen(read_fd, "rb") as requests, os.fdopen(write_fd, "wb", buffering=0) as answers:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process even inside C code
         for request in requests:
+            job = json.loads(request)
+            signal.setitimer(signal.ITIMER_PROF, job["cpu_limit_s"] or 0)
             try:
-                answer = _line(value=handle(json.loads(request)["payload"]))
+                answer = _line(value=handle(job["payload"]))
             except (SystemExit, KeyboardInterrupt) as stop:
                 answer = _line(fault="raised", detail=f"{type(stop).__name__}: {stop}"[:400])
             except Exception as error:  # noqa: BLE001  worker boundary: the caller gets the exception as data
                 answer = _line(fault="raised", detail=f"{type(error).__name__}: {error}"[:400])
+            signal.setitimer(signal.ITIMER_PROF, 0)
             while answer:
                 answer = answer[answers.write(answer) :]
     os._exit(0)
@@ -136,7 +148,8 @@ def serve(handler: str, requests: BinaryIO, answers: BinaryIO) -> None:
     for request in requests:
         if child is None or child.pid == 0:
             child = _Child(handle, first["memory_bytes"])
-        answers.write(child.answer(request, json.loads(request)["limit_s"]))
+        limits = json.loads(request)
+        answers.write(child.answer(request, limits["limit_s"], limits["cpu_limit_s"]))
     if child is not None and child.pid:
         child.end()
 

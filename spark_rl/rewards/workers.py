@@ -26,6 +26,8 @@ from spark_rl.units import GIB
 
 START_LIMIT_S = 120.0
 """Importing a scorer's packages on a loaded machine has been seen to take 20 s."""
+WALL_FACTOR = 10.0
+"""A CPU limit comes with a limit in wall time this much longer, so that a loaded machine does not change verdicts."""
 GRACE_S = 5.0
 """How long after its own limit a worker may take to say so before it is killed from outside."""
 
@@ -86,6 +88,7 @@ def _kill_all(workers: list[_Worker]) -> None:
 class KillablePool:
     """Up to `max_workers` helper processes for one handler, started when there is work for them.
 
+    The limit is CPU time, or with `counts_cpu=False` wall time, for work that may sleep or wait for others.
     `memory_bytes` bounds the address space of each child that works; 0 leaves it unbounded.
     """
 
@@ -94,15 +97,19 @@ class KillablePool:
         handler: str,
         limit_s: float,
         setup: Mapping[str, Any] | None = None,
+        *,
+        counts_cpu: bool = True,
         max_workers: int | None = None,
         memory_bytes: int = 4 * GIB,
     ) -> None:
         self.handler = handler
         self.limit_s = limit_s
+        self.counts_cpu = counts_cpu
         self.setup = dict(setup or {})
         self.max_workers = max_workers or min(4, os.cpu_count() or 1)
         self.memory_bytes = memory_bytes
         self._idle: list[_Worker] = []
+        self._starting: list[_Worker] = []
         self._all: list[_Worker] = []
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _kill_all, self._all)
@@ -125,11 +132,14 @@ class KillablePool:
         with self._lock:
             _kill_all(self._all)
             self._idle.clear()
+            self._starting.clear()
 
     def _run(self, payloads: Sequence[Any], limit_s: float) -> list[Outcome]:
         outcomes: list[Outcome | None] = [None] * len(payloads)
         waiting = deque(range(len(payloads)))
-        busy: list[_Worker] = []
+        busy, self._starting = self._starting, []
+        for worker in busy:
+            worker.deadline = time.monotonic() + START_LIMIT_S
         try:
             while waiting or any(worker.job is not None for worker in busy):
                 self._hire(waiting, busy, payloads, limit_s)
@@ -140,7 +150,7 @@ class KillablePool:
             for worker in busy:
                 self._drop(worker)
             raise
-        self._idle.extend(busy)
+        self._starting = busy  # what is left has no job yet: it was started and not needed
         return [outcome or Outcome(fault="crashed", detail="no answer") for outcome in outcomes]
 
     def _settle(self, busy: list[_Worker]) -> None:
@@ -160,9 +170,11 @@ class KillablePool:
         while waiting and self._idle:
             worker = self._idle.pop()
             worker.job = waiting.popleft()
-            worker.deadline = time.monotonic() + limit_s + GRACE_S
+            wall_s = limit_s * (WALL_FACTOR if self.counts_cpu else 1.0)
+            worker.deadline = time.monotonic() + wall_s + GRACE_S
+            limits = {"limit_s": wall_s, "cpu_limit_s": limit_s if self.counts_cpu else None}
             try:
-                worker.send({"payload": payloads[worker.job], "limit_s": limit_s})
+                worker.send({"payload": payloads[worker.job], **limits})
             except OSError:  # it died while idle
                 waiting.appendleft(worker.job)
                 self._drop(worker)
