@@ -1,8 +1,8 @@
 """A scripted engine for tests of everything around an engine: no model, no torch, and no claim about training.
 
 It knows one task, sorting digits, and answers rightly with a chance that grows with the steps it has "trained".
-SPARK_RL_FAKE_LEAK_MIB makes it really allocate (and touch) that much at every step, for tests of the guard; with
-SPARK_RL_FAKE_SHEDS=1 it gives it all back when asked to shed.
+SPARK_RL_FAKE_LEAK_MIB makes it really allocate (and touch) that much at every step ("300,2": 300 at the first, then 2),
+for tests of the guard; with SPARK_RL_FAKE_SHEDS=1 it gives it all back when asked to shed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FakeEngine:
         self.step = 0
         self.seconds_per_step = 0.02
         """Long enough for a test to act in the middle of a run."""
-        self.leak_bytes = int(float(os.environ.get("SPARK_RL_FAKE_LEAK_MIB", "0")) * MIB)
+        self.leak_bytes = [int(float(word) * MIB) for word in os.environ.get("SPARK_RL_FAKE_LEAK_MIB", "0").split(",")]
         self.leaked: list[bytearray] = []
 
     def load(self) -> None:
@@ -67,7 +67,7 @@ class FakeEngine:
             command = job.hooks.poll(self.step)
             if command.shed and os.environ.get("SPARK_RL_FAKE_SHEDS"):
                 self.leaked.clear()
-                self.leak_bytes = 0
+                self.leak_bytes = [0]
                 job.hooks.on_shed(["gave back what was leaked"])
             if self.step % grpo.save_steps == 0 or command.checkpoint or command.stop or self.step == grpo.max_steps:
                 self._checkpoint(job)
@@ -77,8 +77,9 @@ class FakeEngine:
 
     def _one_step(self, job: TrainJob) -> None:
         time.sleep(self.seconds_per_step)
-        if self.leak_bytes:
-            self.leaked.append(bytearray(b"x") * self.leak_bytes)
+        leak = self.leak_bytes.pop(0) if len(self.leak_bytes) > 1 else self.leak_bytes[0]
+        if leak:
+            self.leaked.append(bytearray(b"x") * leak)
         count = self.recipe.generation_batch_size
         chooser = random.Random(self.step)
         examples = [chooser.choice(job.examples) for _ in range(count)]

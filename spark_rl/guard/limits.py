@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_rl.errors import ConfigError, Problem, did_you_mean
-from spark_rl.units import GIB
+from spark_rl.units import GIB, format_bytes
 
 UNIFIED_SHED_GIB, UNIFIED_FLOOR_GIB = 12.0, 8.0
 """Unified memory wedges without an out-of-memory kill: failures were seen from 6-8 GiB of MemAvailable downwards."""
@@ -75,8 +75,8 @@ class GuardLimits:
     def describe(self) -> str:
         """One line for people, with the effective memory floors."""
         return (
-            f"guard: asks the worker to shed below {self.shed_bytes / GIB:.1f} GiB, stops it below {self.stop_bytes / GIB:.1f} GiB, "
-            f"has killed it before {self.floor_bytes / GIB:.1f} GiB ({self.reasons.get('floor_bytes', 'default')})"
+            f"asks the worker to shed below {format_bytes(self.shed_bytes)}, stops it below {format_bytes(self.stop_bytes)}, "
+            f"has killed it before {format_bytes(self.floor_bytes)} ({self.reasons.get('floor_bytes', 'default')})"
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from spark_rl.guard.action import HALF_HOUR, Action, ActionKind
 from spark_rl.guard.limits import GuardLimits
 from spark_rl.telemetry.reading import Reading
-from spark_rl.units import GIB, MIB
+from spark_rl.units import GIB, MIB, format_bytes
 
 RATE_WINDOW_SECONDS = 0.5
 """Over which a fast fall is measured: long enough for one chunk of an allocator not to look like a collapse."""
@@ -26,6 +26,10 @@ NEAR_SECONDS = 30.0
 """A floor nearer than this makes sampling fast, and turns a shed into a stop when memory is short already."""
 LOOK_FACTOR = 1.5
 """The next look may come that much later than asked for."""
+VERY_NEAR_SECONDS = 5.0
+"""Nearer than this there is no time to see whether shedding helps."""
+SHED_SECONDS = 3.0
+"""How long it is given, where there is time."""
 MAX_LATENESS_SECONDS = 1.0
 """Readings that come late are expected late again, up to this: beyond it they are a slow recording, or a gap."""
 CALM_SECONDS = 30.0
@@ -104,6 +108,7 @@ def decide_memory(
         usual_gap=usual_gap,
     )
     look = Look(
+        now=now,
         headroom=headroom,
         next_look_seconds=wait + min(MAX_LATENESS_SECONDS, max(0.0, late)),
         seconds_to_floor=to_floor,
@@ -141,6 +146,7 @@ def decide_memory(
 class Look:
     """What this reading says about memory, in the terms the ladder is decided in."""
 
+    now: float
     headroom: int
     next_look_seconds: float
     """When the next reading can be expected, from what was asked for and how late this one was."""
@@ -157,27 +163,29 @@ class Look:
 def _wanted_rung(limits: GuardLimits, state: MemoryState, look: Look) -> tuple[int, str]:
     """The rung this reading calls for, and why."""
     headroom, gap, pressed = look.headroom, look.gap_seconds, look.pressed_seconds
-    floor_gib, shed_gib = limits.floor_bytes / GIB, limits.shed_bytes / GIB
+    floor, shed = format_bytes(limits.floor_bytes), format_bytes(limits.shed_bytes)
     short = headroom <= limits.shed_bytes
     if headroom <= limits.floor_bytes + limits.floor_margin_bytes:
-        return 3, f"headroom is about to fall below the floor of {floor_gib:.1f} GiB"
+        return 3, f"headroom is about to fall below the floor of {floor}"
     lead = LOOK_FACTOR * look.next_look_seconds + limits.kill_seconds
     if (
         look.seconds_to_floor <= lead
         and (state.falling_intervals >= 2 or short)
         and not _been_here(limits, state, headroom)
     ):
-        return 3, f"the floor of {floor_gib:.1f} GiB would be passed before the next look"
+        return 3, f"the floor of {floor} would be passed before the next look"
     if gap and short:
         return 3, f"no reading for {gap:.0f} s while memory is short: the machine is wedging"
     if headroom <= limits.stop_bytes and state.short_readings >= 2:
-        return 2, f"headroom is below {limits.stop_bytes / GIB:.1f} GiB"
-    if short and look.slow_seconds_to_floor <= NEAR_SECONDS and len(state.slow) >= 4:
-        return 2, f"headroom is below {shed_gib:.1f} GiB and still falling"
+        return 2, f"headroom is below {format_bytes(limits.stop_bytes)}"
+    shed_in_vain = state.rung >= 1 and look.now - state.rung_since >= SHED_SECONDS
+    near_seconds = NEAR_SECONDS if shed_in_vain else VERY_NEAR_SECONDS
+    if short and look.slow_seconds_to_floor <= near_seconds and len(state.slow) >= 4:
+        return 2, f"headroom is below {shed} and still falling"
     if pressed >= limits.pressure_stop_seconds:
         return 2, f"the machine has been thrashing for {pressed:.0f} s"
     if state.short_readings >= 2:
-        return 1, f"headroom is below {shed_gib:.1f} GiB"
+        return 1, f"headroom is below {shed}"
     if pressed >= limits.pressure_shed_seconds:
         return 1, f"the machine has been thrashing for {pressed:.0f} s"
     if gap and headroom < 2 * limits.shed_bytes:
@@ -231,11 +239,12 @@ def _fall_rate(recent: Points, window_seconds: float) -> float:
     return max(0.0, min(window_rate, 2 * last_rate))
 
 
-def _slow_rate(slow: tuple[tuple[float, int], ...]) -> float:
+def _slow_rate(slow: Points) -> float:
+    """Bytes per second lost over ten seconds, no more than twice what the last two show."""
     if len(slow) < 4:
         return 0.0
-    (first_at, first), (now, headroom) = slow[0], slow[-1]
-    return max(0.0, (first - headroom) / (now - first_at))
+    (first_at, first), (recent_at, recent), (now, headroom) = slow[0], slow[-4], slow[-1]
+    return max(0.0, min((first - headroom) / (now - first_at), 2 * (recent - headroom) / (now - recent_at)))
 
 
 def _next_wait(limits: GuardLimits, headroom: int, to_floor: float) -> float:

@@ -30,7 +30,9 @@ def fake_nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler here to build the stand-in for libnvidia-ml")
     folder = tmp_path_factory.mktemp("nvml")
     library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, HERE / "fake_nvml.c"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, HERE / "fake_nvml.c"], check=True
+    )
     return folder
 
 
@@ -49,7 +51,12 @@ def run_with_nvml(fake_nvml_folder: Path, tmp_path: Path) -> RunWithNvml:
         env["LD_LIBRARY_PATH"] = str(fake_nvml_folder) if device else str(tmp_path)
         prelude = f"import json, pathlib\ndef mood(word):\n    pathlib.Path({str(control)!r}).write_text(word)\n"
         done = subprocess.run(
-            [sys.executable, "-c", prelude + code], env=env, capture_output=True, text=True, timeout=timeout, check=False
+            [sys.executable, "-c", prelude + code],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])

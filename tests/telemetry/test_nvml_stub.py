@@ -29,7 +29,13 @@ def test_gb10_has_the_hosts_memory_and_says_what_it_cannot_measure(run_with_nvml
     assert gpu["unified"] is True
     assert gpu["memory_source"] == "MemAvailable"
     assert gpu["memory_available_bytes"] == row["host"]["mem_available_bytes"]
-    for name in ("power_limit_watts", "memory_utilization_percent", "memory_clock_mhz", "memory_temperature_c", "fan_percent"):
+    for name in (
+        "power_limit_watts",
+        "memory_utilization_percent",
+        "memory_clock_mhz",
+        "memory_temperature_c",
+        "fan_percent",
+    ):
         assert gpu[name] is None, name
         assert row["missing"][f"gpus.0.{name}"] in ("not_supported", "always_zero"), name
     assert gpu["margin_c"] == 23.0
@@ -69,7 +75,9 @@ def test_processes_are_split_into_the_runs_and_the_others(run_with_nvml: Any) ->
     assert gpu["other_process"].endswith("(1)")
 
 
-@pytest.mark.parametrize(("device", "reason"), [(None, "no_driver"), ("nodriver", "no_driver"), ("nodevice", "no_device")])
+@pytest.mark.parametrize(
+    ("device", "reason"), [(None, "no_driver"), ("nodriver", "no_driver"), ("nodevice", "no_device")]
+)
 def test_a_machine_without_a_gpu_says_why(run_with_nvml: Any, device: str | None, reason: str) -> None:
     row = run_with_nvml(device, READ + "print(json.dumps(settle().to_row()))")
     assert row["gpus"] == []
@@ -105,7 +113,10 @@ print(json.dumps([slowest, memory, named]))
 
 
 def test_a_driver_that_hangs_from_the_start_leaves_the_memory_readings(run_with_nvml: Any) -> None:
-    code = READ + "mood('hang')\nstarted = time.monotonic()\nrow = sampler.read().to_row()\nprint(json.dumps([time.monotonic() - started, row]))"
+    code = (
+        READ
+        + "mood('hang')\nstarted = time.monotonic()\nrow = sampler.read().to_row()\nprint(json.dumps([time.monotonic() - started, row]))"
+    )
     seconds, row = run_with_nvml("gb10", code)
     assert seconds < 0.5
     assert row["headroom_bytes"] > 0
@@ -164,7 +175,9 @@ print(asked)
     assert run_with_nvml("gb10", code) == 1
 
 
-@pytest.mark.parametrize(("mood", "rule"), [("stuck", "stuck_low"), ("hot", "thermal_throttling"), ("frozen", "frozen_sensor")])
+@pytest.mark.parametrize(
+    ("mood", "rule"), [("stuck", "stuck_low"), ("hot", "thermal_throttling"), ("frozen", "frozen_sensor")]
+)
 def test_a_fault_seen_through_the_driver_is_named(run_with_nvml: Any, mood: str, rule: str) -> None:
     code = f"""
 from spark_rl.telemetry.nvml import NvmlSession
