@@ -20,19 +20,22 @@ from typing import Any, cast
 import psutil
 
 from spark_rl import control
-from spark_rl.errors import ExitCode, RunDirError
+from spark_rl.errors import ExitCode, RunDirError, SparkError
 from spark_rl.gate.subject import read_recipe
 from spark_rl.guard import effects
 from spark_rl.guard.action import Action
 from spark_rl.guard.run_watch import RunWatch, WorkerControl
 from spark_rl.recipe import Recipe
 from spark_rl.rundir import JsonlWriter, RunDir, read_json, read_jsonl, write_json
-from spark_rl.runstate import describe_process, tail_of
+from spark_rl.runstate import describe_process, is_alive, tail_of
 from spark_rl.telemetry import Sampler
 from spark_rl.units import GIB
 
 WAIT_SECONDS = 0.1
 """How often the worker is looked at: a poll of one process, far below a per mille of a core."""
+
+CONCLUDE_SECONDS = 120.0
+"""For diagnosis and report, which take about two."""
 
 WORKER_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
@@ -62,7 +65,7 @@ class _lock:  # noqa: N801  used as a with-block
     """Held by the supervisor as long as it lives; the kernel drops it when it is killed."""
 
     def __init__(self, run: RunDir) -> None:
-        self._path = run.path / "supervisor.lock"
+        self._run, self._path = run, run.path / "supervisor.lock"
 
     def __enter__(self) -> None:
         self._file = self._path.open("w")
@@ -71,6 +74,12 @@ class _lock:  # noqa: N801  used as a with-block
         except BlockingIOError:
             self._file.close()
             raise RunDirError(f"{self._path.parent}: this run is going on already", "spark-rl watch shows it") from None
+        if is_alive((read_json(self._run.processes) or {}).get("worker")):
+            self._file.close()
+            raise RunDirError(
+                f"{self._path.parent}: a worker whose supervisor was killed is still saving its checkpoint",
+                "try again in a moment",
+            )
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -113,8 +122,19 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
         if stop.carried_out:
             code, ended = ExitCode.OK, {"cause": "stopped on request before training", "hint": None, "stopped": True}
         events.append({"event": "worker_ended", "returncode": worker.returncode, "cause": ended["cause"]})
+        if run.metrics.exists() and not _conclude(run):
+            events.append({"event": "data_noted", "message": "the report could not be written; see supervisor.log"})
         events.append({"event": "run_ended", "exit_code": int(code), **ended})
     return code
+
+
+def _conclude(run: RunDir) -> bool:
+    """Write diagnosis and report beside the run. A run stands without them, so failing is only noted."""
+    command = [sys.executable, "-m", "spark_rl.conclude", str(run.path)]
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=CONCLUDE_SECONDS, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 class StopRequest:
@@ -224,7 +244,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path)
     parser.add_argument("--stages", required=True)
     args = parser.parse_args(argv)
-    return int(supervise(RunDir(args.run.resolve()), args.stages.split(",")))
+    try:
+        return int(supervise(RunDir(args.run.resolve()), args.stages.split(",")))
+    except SparkError as error:
+        sys.stderr.write(f"error: {error.message}\n")  # supervisor.log
+        return int(error.exit_code)
 
 
 if __name__ == "__main__":
