@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spark_rl.rewards.length import LengthPenalty as LengthPenalty
     from spark_rl.rewards.length import WithLengthPenalty as WithLengthPenalty
     from spark_rl.rewards.matching import ExactMatch as ExactMatch
-    from spark_rl.rewards.matching import RegexMatch as RegexMatch
     from spark_rl.rewards.math_reward import MathAnswer as MathAnswer
+    from spark_rl.rewards.pattern import RegexMatch as RegexMatch
     from spark_rl.rewards.reasoning_gym import ReasoningGym as ReasoningGym
     from spark_rl.rewards.registry import build_reward as build_reward
     from spark_rl.rewards.registry import check_parts as check_parts
@@ -41,7 +41,7 @@ _HOMES = {
     "LengthPenalty": "length",
     "WithLengthPenalty": "length",
     "ExactMatch": "matching",
-    "RegexMatch": "matching",
+    "RegexMatch": "pattern",
     "MathAnswer": "math_reward",
     "ReasoningGym": "reasoning_gym",
     "build_reward": "registry",

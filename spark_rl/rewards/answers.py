@@ -142,13 +142,26 @@ class Comparison:
         said_number = parse_quantity(said)
         if said_number is not None and said_number.base is not None:
             return False
-        if max(len(gold), len(said)) > MAX_EXPRESSION or words(said) is not None:
+        if max(len(gold), len(said)) > MAX_EXPRESSION or words(said) is not None or not _well_formed(said):
             return False
         pair = (canonical(gold, keep_spaces=True), canonical(said, keep_spaces=True))
         if pair not in self.known:
             self.needed.add(pair)
             return None
         return self.known[pair]
+
+
+_ODD = re.compile(r"[\"`#$%&@~?;\x00-\x08]|<[a-z/|]|\\boxed|\\text\s*\{\s*\}")
+
+
+def _well_formed(expression: str) -> bool:
+    """Whether an expression has paired braces and no character that mathematics has no use for."""
+    plain = expression.replace(r"\{", "").replace(r"\}", "").replace(r"\%", "")
+    depth = lowest = 0
+    for character in plain:
+        depth += (character == "{") - (character == "}")
+        lowest = min(lowest, depth)
+    return depth == 0 and lowest == 0 and not _ODD.search(plain)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _sections_held(
         else:
             starts.append(found[0])
     ends = [start for start, _ in starts[1:]] + [len(text)]
-    bodies = [text[body_start:end].strip() for (_, body_start), end in zip(starts, ends, strict=True)]
+    bodies = [text[body_start:end].strip() for (_, body_start), end in zip(starts, ends, strict=False)]
     held = sum(1 for body in bodies if body or allow_empty)
     if held < len(bodies):
         faults.append("a section is empty")

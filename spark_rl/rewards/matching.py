@@ -1,16 +1,13 @@
-"""Exact match against one or several accepted answers, and regular expressions.
+"""Exact match against one or several accepted answers.
 
-In: a completion, and a row with the accepted answers. Out: 1.0 or 0.0 and which answer or group decided.
+In: a completion, and a row with the accepted answers. Out: 1.0 or 0.0 and which answer decided.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, Literal
-
-from pydantic import field_validator
 
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column, shorten
 from spark_rl.rewards.extract import final_answer
@@ -61,51 +58,3 @@ class ExactMatch(Reward[ExactOptions]):
         if found and any(found == normalised(gold, self.options.normalise) for gold in golds):
             return Verdict(1.0, f"equals the accepted answer {shorten(said, 40)!r}")
         return Verdict(0.0, f"{shorten(said, 40)!r} is none of the accepted answers")
-
-
-class RegexOptions(RewardOptions):
-    pattern: str
-    """Python regular expression; `.` matches newlines too."""
-    match: Literal["search", "fullmatch"] = "search"
-    answer: str | None = None
-    """Column that group 1 (or the group named "answer") must equal after normalisation; None: a match is enough."""
-    ignore_case: bool = False
-    last: bool = True
-    """With "search": the last match decides, so that listing every answer does not help."""
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, pattern: str) -> str:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return pattern
-
-
-class RegexMatch(Reward[RegexOptions]):
-    """1.0 when the pattern matches (and its group equals the gold, when a column is named)."""
-
-    kind = "regex"
-    options_type = RegexOptions
-
-    def judge(self, completion: str, row: Row) -> Verdict:
-        flags = re.DOTALL | (re.IGNORECASE if self.options.ignore_case else 0)
-        pattern = re.compile(self.options.pattern, flags)
-        if self.options.match == "fullmatch":
-            matches = [found] if (found := pattern.fullmatch(completion)) else []
-        else:
-            matches = list(pattern.finditer(completion))
-        if not matches:
-            return Verdict(0.0, "the pattern does not match")
-        if self.options.answer is None:
-            return Verdict(1.0, "the pattern matches")
-        golds = accepted_answers(column(row, self.options.answer))
-        if not golds:
-            return Verdict(None, f"column {self.options.answer!r} is empty in this row")
-        decided = matches[-1] if self.options.last else matches[0]
-        group: str | int = "answer" if "answer" in pattern.groupindex else min(1, pattern.groups)
-        said = decided.group(group) or ""
-        if any(normalised(said) == normalised(gold) for gold in golds):
-            return Verdict(1.0, f"matched {shorten(said, 40)!r}, as accepted")
-        return Verdict(0.0, f"matched {shorten(said, 40)!r}, which is none of the accepted answers")

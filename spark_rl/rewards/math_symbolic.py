@@ -28,14 +28,19 @@ def prepare(setup: dict[str, Any]) -> None:
 
 def handle(payload: dict[str, str]) -> bool:
     """Whether the two expressions are equal."""
-    from math_verify import parse, verify
+    from math_verify import LatexExtractionConfig, parse, verify
 
-    gold, said = (prepared(payload[key]) for key in ("gold", "said"))
-    parsed_gold = parse(rf"\boxed{{{gold}}}", parsing_timeout=None)
-    parsed_said = parse(rf"\boxed{{{said}}}", parsing_timeout=None)
-    if not parsed_gold or not parsed_said:
-        return False
-    return bool(verify(parsed_gold, parsed_said, timeout_seconds=None))
+    latex = [LatexExtractionConfig()]  # without it a number somewhere in unreadable text would be taken for the whole
+    gold, said = (
+        parse(
+            rf"\boxed{{{prepared(payload[key])}}}",
+            extraction_config=latex,
+            fallback_mode="no_fallback",
+            parsing_timeout=None,
+        )
+        for key in ("gold", "said")
+    )
+    return bool(gold and said and verify(gold, said, timeout_seconds=None))
 
 
 def prepared(expression: str) -> str:

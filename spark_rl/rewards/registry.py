@@ -15,7 +15,7 @@ from spark_rl.rewards.base import Reward, RewardPart
 
 KINDS: dict[str, str] = {
     "exact": "spark_rl.rewards.matching:ExactMatch",
-    "regex": "spark_rl.rewards.matching:RegexMatch",
+    "regex": "spark_rl.rewards.pattern:RegexMatch",
     "format": "spark_rl.rewards.format:Format",
     "python": "spark_rl.rewards.user_function:UserFunction",
     "math": "spark_rl.rewards.math_reward:MathAnswer",

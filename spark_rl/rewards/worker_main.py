@@ -28,6 +28,7 @@ HANDLERS = {
     "math": "spark_rl.rewards.math_symbolic",
     "user_function": "spark_rl.rewards.user_worker",
     "reasoning_gym": "spark_rl.rewards.gym_worker",
+    "regex": "spark_rl.rewards.regex_worker",
     "json_schema": "spark_rl.rewards.schema_worker",
 }
 _PR_SET_PDEATHSIG = 1

@@ -1,0 +1,39 @@
+"""What a regular expression finds in a text; also the handler that runs it in a helper process.
+
+In: the text and the pattern's settings. Out: the deciding group of the deciding match, or None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_SETUP: dict[str, Any] = {}
+"""The settings of this helper process; set once by `prepare`."""
+
+
+def prepare(setup: dict[str, Any]) -> None:
+    """Keep the settings."""
+    _SETUP.update(setup)
+
+
+def handle(payload: str) -> str | None:
+    """What the pattern finds in the text."""
+    return found_text(payload, _SETUP)
+
+
+def found_text(text: str, setup: Mapping[str, Any]) -> str | None:
+    """The group named "answer", else group 1, else the whole of the deciding match; None without a match."""
+    pattern = re.compile(setup["pattern"], re.DOTALL | (re.IGNORECASE if setup["ignore_case"] else 0))
+    decided: re.Match[str] | None = None
+    if setup["match"] == "fullmatch":
+        decided = pattern.fullmatch(text)
+    else:
+        for decided in pattern.finditer(text):
+            if not setup["last"]:
+                break
+    if decided is None:
+        return None
+    group: str | int = "answer" if "answer" in pattern.groupindex else min(1, pattern.groups)
+    return decided.group(group) or ""
