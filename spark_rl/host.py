@@ -49,6 +49,8 @@ class Machine:
     compute_capability: str | None = None
     source: str = ""
     """Where the figures come from."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about these readings."""
 
     @property
     def is_unified(self) -> bool:
@@ -363,6 +365,7 @@ def machine_from_readings(gpu: GpuReading | None, memory: MemInfo, name: str = "
             host_available_bytes=memory.available_bytes,
             compute_capability=gpu.compute_capability or speed.compute_capability,
             source=f"MemTotal and MemAvailable of this host (NVML reports no memory); speed of {speed.name}",
+            notes=_cache_notes(memory),
         )
     assert gpu.total_bytes is not None
     speed = _ALL[class_name] if class_name else machine_of_size(max(1.0, gpu.total_bytes / GIB))
@@ -378,6 +381,26 @@ def machine_from_readings(gpu: GpuReading | None, memory: MemInfo, name: str = "
         compute_capability=gpu.compute_capability or speed.compute_capability,
         source=f"NVML and /proc/meminfo of this host; speed of the {speed.name} class",
     )
+
+
+DIRTY_CACHE_BYTES = 2 * GIB
+"""Dirty pages beyond this cannot be given back at once."""
+
+
+def _cache_notes(memory: MemInfo) -> tuple[str, ...]:
+    """Page cache is not used memory; only dirty pages have to be written first."""
+    reclaimable, dirty = memory.reclaimable_bytes, memory.dirty_bytes
+    if reclaimable is None or memory.free_bytes is None or reclaimable < 8 * GIB:
+        return ()
+    words = (
+        f"MemFree is only {memory.free_bytes / GIB:.1f} GiB because {reclaimable / GIB:.1f} GiB are page cache, which the "
+        "kernel gives back"
+    )
+    if dirty is not None and dirty > DIRTY_CACHE_BYTES:
+        return (
+            f"{words}; {dirty / GIB:.1f} GiB of it are dirty: run `sync`, and drop caches if an allocation still fails",
+        )
+    return (f"{words}; dropping caches is needed only if an allocator insists on MemFree",)
 
 
 def detect_host(gpu_index: int = 0) -> Machine:

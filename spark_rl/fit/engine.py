@@ -24,6 +24,7 @@ from spark_rl.fit.calibration import (
 from spark_rl.fit.weights import model_bytes
 from spark_rl.fit.workload import EngineSettings
 from spark_rl.modelcard import Attention, ModelCard
+from spark_rl.rollout.levers import standby_utilization
 from spark_rl.units import GIB
 
 BLOCK_TOKENS = 16
@@ -206,19 +207,6 @@ def engine_budget(
         claim = (engine.utilization if engine.utilization is not None else 0.9) * device_total
         cache = claim - weights - non_torch - activation
     return EngineBudget(claim, weights, non_torch, activation, cache, graphs, shared_weights is not None)
-
-
-# Unsloth with standby replaces the asked share by one of these, times 0.95 from vLLM 0.11 on.
-STANDBY_TIERS = ((40.0, 0.925), (25.0, 0.9), (20.0, 0.825), (14.0, 0.8), (10.0, 0.775), (0.0, 0.75))
-STANDBY_OVERRIDE_VARIABLE = "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE"
-
-
-def standby_utilization(device_total_gib: float) -> float:
-    """The share Unsloth's standby sets, whatever was asked: 0.879 on a 40 GB card."""
-    for floor, share in STANDBY_TIERS:
-        if device_total_gib >= floor:
-            return share * 0.95
-    return STANDBY_TIERS[-1][1] * 0.95
 
 
 def effective_utilization(asked: float, device_total_gib: float, *, standby: bool, override: bool = False) -> float:

@@ -17,6 +17,7 @@ from spark_rl.fit.workload import Checkpointing, EngineSettings, LossKind, Tunin
 from spark_rl.host import Machine
 from spark_rl.modelcard import ModelCard
 from spark_rl.recipe import Recipe
+from spark_rl.rollout.plan import refusals
 from spark_rl.units import GIB
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -81,21 +82,14 @@ def workload_from_recipe(recipe: Recipe, machine: Machine, card: ModelCard) -> W
 
 
 def _refuse_conflicts(recipe: Recipe, machine: Machine) -> None:
-    if recipe.tuning.method == "qlora" and recipe.rollout.kind == "vllm_colocate":
-        raise Refused(
-            "QLoRA cannot feed TRL's colocated vLLM: merging an adapter into packed 4-bit weights fails or rounds it away",
-            hint='use Unsloth\'s shared engine (rollout.kind = "unsloth_vllm"), or a 16-bit base (tuning.method = "lora")',
-        )
-    if recipe.rollout.kind == "unsloth_vllm" and recipe.tuning.method == "full":
-        raise Refused(
-            "Unsloth's shared engine serves adapters only; it refuses full fine-tuning",
-            hint='use rollout.kind = "vllm_colocate", or tuning.method = "lora"',
-        )
-    if recipe.vllm.standby and recipe.memory.alloc_conf and "expandable_segments:True" in recipe.memory.alloc_conf:
-        raise Refused(
-            "standby and expandable_segments:True exclude each other: both move the same address ranges",
-            hint="drop memory.alloc_conf, or vllm.standby",
-        )
+    """Combinations only: a setting that is refused at the start of a run can still be computed. A machine without a GPU is
+    planned as native generation."""
+    if machine.kind == "cpu":
+        return
+    keys = ("rollout.kind", "model.quantization", "tuning.method", "memory.alloc_conf")
+    found = [refusal for refusal in refusals(recipe, machine) if refusal.key in keys]
+    if found:
+        raise Refused(found[0].reason, hint="; or ".join(found[0].ways_out))
 
 
 def _optimizer(recipe: Recipe, machine: Machine, notes: list[str]) -> str:
@@ -130,9 +124,6 @@ def _loss(recipe: Recipe, unsloth: bool) -> LossKind:
 def _engine(recipe: Recipe, machine: Machine, notes: list[str]) -> EngineSettings:
     kind = recipe.rollout.kind
     vllm = recipe.vllm
-    if kind == "unsloth_vllm" and machine.gpu_name and "GB10" in machine.gpu_name:
-        notes.append("Unsloth turns its own engine off on GB10: rollouts would run natively, without vLLM or standby")
-        kind = "native"
     if machine.kind == "cpu" and kind in ("unsloth_vllm", "vllm_colocate"):
         notes.append(f"rollout.kind {kind} is planned as native generation on a machine without a GPU")
         kind = "native"
@@ -143,7 +134,9 @@ def _engine(recipe: Recipe, machine: Machine, notes: list[str]) -> EngineSetting
         return EngineSettings(kind="server")
     total_gib = (machine.device_total_bytes or 0) / GIB
     standby = kind == "unsloth_vllm" and vllm.standby
-    share = effective_utilization(vllm.gpu_memory_utilization, total_gib, standby=standby)
+    share = effective_utilization(
+        vllm.gpu_memory_utilization, total_gib, standby=standby, override=vllm.standby_util_override
+    )
     if standby and abs(share - vllm.gpu_memory_utilization) > 0.005:
         notes.append(
             f"standby replaces gpu_memory_utilization {vllm.gpu_memory_utilization:g} by {share:.3f} on this card "

@@ -168,7 +168,17 @@ def report_of(recipe: Recipe, work: Workload, machine: Machine) -> FitReport:
         forecast=forecast(
             work, machine, generation_batch=recipe.generation_batch_size, max_steps=recipe.grpo.max_steps
         ),
-        notes=(*work.notes, *work.card.notes),
+        notes=(*work.notes, *work.card.notes, *machine.notes, *_length_note(work, machine)),
+    )
+
+
+def _length_note(work: Workload, machine: Machine) -> tuple[str, ...]:
+    """Memory peaks at the longest sample, which may come late in a run."""
+    if machine.kind == "cpu":
+        return ()
+    return (
+        f"planned for the longest prompt and a full completion ({work.tokens_per_row} tokens), not for the mean: one long "
+        "sample late in a run is enough to run out; a first step on the longest prompts shows the peak at once",
     )
 
 
