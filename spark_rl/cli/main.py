@@ -20,6 +20,7 @@ from spark_rl.errors import ExitCode, SparkError
 
 COMMAND_MODULES = (
     "quickstart",
+    "doctor",
     "profiles",
     "models",
     "fit",
@@ -30,6 +31,7 @@ COMMAND_MODULES = (
     "diagnose",
     "report",
     "export",
+    "monitor",
 )
 """In the order of `--help`: the order in which a newcomer needs them."""
 
