@@ -252,7 +252,7 @@ def right_side(text: str) -> str:
 def canonical(text: str, keep_spaces: bool = False) -> str:
     """One spelling of an expression, for comparing letter by letter and for asking algebra once per expression."""
     text = without_text_commands(text)
-    text = re.sub(r"\\(?:left|right|displaystyle|limits)(?![a-zA-Z])|\\[!,;: ]", " ", text)
+    text = re.sub(r"(?<!\\)\\(?:(?:left|right|displaystyle|limits)(?![a-zA-Z])|[!,;: ])", " ", text)
     text = re.sub(r"(?<=[\^_])\{([A-Za-z0-9])\}", r"\1", text)
     text = re.sub(r"(?<![\d.])(\d+(?:\.\d+)?)[eE]([+-]?\d+)(?![\d.])", r"\1 \\times 10^{\2}", text)
     text = re.sub(r"(?<![A-Za-z\\])np\.(?=[a-z])", "", text).replace("**", "^")
@@ -261,10 +261,14 @@ def canonical(text: str, keep_spaces: bool = False) -> str:
     return "".join(text.split()).replace(r"\cdot", "").replace("*", "")
 
 
+_SYMBOLS = re.compile(r"[A-Za-z]|[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,4}|(?=[A-Za-z]{2,5}\Z)[a-z]+[A-Z][A-Za-z]*")
+"""Letters that are a product of symbols and no word: case matters in them ("R", "mgR", "kT")."""
+
+
 def words(text: str) -> str | None:
     """The text as lower-case words, or None when it is not made of words only ("even", "no solution", "True")."""
     plain = without_text_commands(text).strip().strip("().{}").strip()
-    if not plain or not re.fullmatch(r"[A-Za-z][A-Za-z\s'’-]*", plain):
+    if not plain or not re.fullmatch(r"[A-Za-z][A-Za-z\s'’-]*", plain) or _SYMBOLS.fullmatch(plain):
         return None
     return " ".join(plain.casefold().split())
 

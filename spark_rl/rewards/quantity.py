@@ -14,7 +14,10 @@ MAX_EXPONENT = 400
 """Powers of ten beyond this are left to the symbolic path: exact fractions of them would be slow."""
 MAX_DIGITS = 400
 
-_SPACING = re.compile(r"\\(?:[,;:! ]|quad|qquad|displaystyle|textstyle|left|right|big|Big|bigg|Bigg)(?![a-zA-Z])|~")
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:[,;: ]|(?:quad|qquad|displaystyle|textstyle|left|right|big|Big|bigg|Bigg)(?![a-zA-Z]))|~"
+)
+_THIN = re.compile(r"(?<!\\)\\!")
 _TEXT = re.compile(
     r"\\(?:text|textrm|textbf|textit|textsf|mathrm|mathbf|mathit|mathsf|mbox|operatorname)\s*\{([^{}]*)\}"
 )
@@ -147,7 +150,7 @@ def tidy(text: str) -> str:
     """The text with one spelling for everything that is only typography; same meaning, LaTeX kept."""
     text = text.translate(_CHARACTERS).strip()
     if "\\" in text or "~" in text:
-        text = _SPACING.sub(" ", text.replace(r"\!", "").replace(r"\,", " "))
+        text = _SPACING.sub(" ", _THIN.sub("", text))
         text = re.sub(r"\\[dtc]frac(?![a-z])", r"\\frac", text)
         text = re.sub(r"(?<=\d)\s+(?=\d{3}(?!\d))", "", text) if re.fullmatch(r"[\d\s.]+", text) else text
     return _stripped(text)

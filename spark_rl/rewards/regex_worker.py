@@ -30,7 +30,8 @@ def found_text(text: str, setup: Mapping[str, Any]) -> str | None:
     if setup["match"] == "fullmatch":
         decided = pattern.fullmatch(text)
     else:
-        for decided in pattern.finditer(text):
+        for match in pattern.finditer(text):
+            decided = match
             if not setup["last"]:
                 break
     if decided is None:
