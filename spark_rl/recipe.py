@@ -21,6 +21,7 @@ from spark_rl.errors import ConfigError, Problem, did_you_mean
 from spark_rl.recipe_schema import (
     NUM_GENERATIONS_FLOOR,
     SECTIONS,
+    CanarySection,
     EngineSection,
     EvalSection,
     GrpoSection,
@@ -74,6 +75,7 @@ class Recipe:
     rollout: RolloutSection
     vllm: VllmSection
     memory: MemorySection
+    canary: CanarySection
     prompt: PromptSection
     probe: ProbeSection
     inspect: InspectSection

@@ -112,7 +112,11 @@ class GrpoSection(Section):
 class RolloutSection(Section):
     kind: Literal["native", "unsloth_vllm", "vllm_colocate", "vllm_server"]
     server_base_url: str | None = None
-    """vllm_server only."""
+    """vllm_server only: address of `vllm serve`; `spark-rl run --server URL` sets it."""
+    server_timeout_seconds: Annotated[float, Field(gt=0)]
+    """vllm_server only: how long to wait for the server to answer before giving up."""
+    tensor_parallel_size: Positive
+    """GPUs of one machine that share the engine's weights."""
 
 
 class VllmSection(Section):
@@ -122,6 +126,8 @@ class VllmSection(Section):
     sleep_level: Literal[1, 2]
     standby: bool
     """Unsloth's shared-weights engine sleeps between rollouts (UNSLOTH_VLLM_STANDBY)."""
+    standby_util_override: bool
+    """Keep gpu_memory_utilization as asked under standby (UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE), not Unsloth's own tier."""
     gpu_memory_utilization: Fraction
     kv_cache_memory_bytes: Positive | None = None
     max_model_len: Positive | None = None
@@ -148,6 +154,21 @@ class MemorySection(Section):
     """PYTORCH_ALLOC_CONF."""
     memory_cap_gib: Annotated[float, Field(gt=0)] | None = None
     """Per-process cap on device memory."""
+    force_offload: bool
+    """Let the offload levers through on unified memory, where they free nothing."""
+
+
+class CanarySection(Section):
+    """Checks that the engine samples with the trainer's weights, and that the weights move at all."""
+
+    logprob_every: Positive
+    """Steps between comparisons of the sampler's and the trainer's log-probabilities; the first sync is always compared."""
+    logprob_sequences: Positive
+    """Completions compared each time."""
+    moved_steps: Positive
+    """Optimizer steps after which the share of changed weights is judged."""
+    moved_share: Annotated[float, Field(ge=0, le=1)]
+    """Below this share of changed trained weights the run is stopped; 0 only reports."""
 
 
 class PromptSection(Section):
@@ -201,6 +222,7 @@ SECTIONS: dict[str, type[Section]] = {
     "rollout": RolloutSection,
     "vllm": VllmSection,
     "memory": MemorySection,
+    "canary": CanarySection,
     "prompt": PromptSection,
     "probe": ProbeSection,
     "inspect": InspectSection,

@@ -98,6 +98,9 @@ def new_or_existing(args: argparse.Namespace) -> RunDir:
 
     prepared = prepare(args.profile, args.task, args.sets, root)
     say(prepared.fit.summary())
+    say(f"rollouts: {prepared.plan.route.name}: {prepared.plan.route.words}")
+    for note in prepared.plan.notes:
+        say(f"note: {note.text}")
     say(f"run: {prepared.run.path}")
     return prepared.run
 

@@ -32,8 +32,10 @@ from spark_rl.engines.base import (
 from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
 from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
+from spark_rl.models import WITHOUT_A_HUB
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
+from spark_rl.rollout.plan import Plan
 
 TOKENS_PER_GENERATION_BATCH = 64 * 1024
 """Prompt + completion tokens sampled at once outside training: bounds the KV cache of probes and evaluation."""
@@ -46,8 +48,8 @@ class TrlEngine:
 
     name: str
 
-    def __init__(self, recipe: Recipe, chat_template_kwargs: Mapping[str, Any] | None = None) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, plan: Plan, chat_template_kwargs: Mapping[str, Any] | None = None) -> None:
+        self.recipe, self.plan = recipe, plan
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self.place = Place(engine=self.name, has_cuda=torch.cuda.is_available())
         self.model: Any = None
@@ -317,6 +319,5 @@ def hub_error(model_id: str, error: Exception) -> ConfigError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ConfigError(
         f"model {model_id!r} cannot be loaded: {first}",
-        "without a network: give the path of a folder with config.json and safetensors, "
-        'or use model.id = "embedded", or `spark-rl models fetch smollm2-135m`',
+        WITHOUT_A_HUB,
     )
