@@ -6,13 +6,16 @@ Recorded as "oracle, not a person"; refused for every task that is not shipped a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_rl.errors import Refused, did_you_mean
+from spark_rl.gate.display import one_line
 from spark_rl.gate.opinions import Opinion
 from spark_rl.gate.samples import Sample
+from spark_rl.rewards.base import Verdict
 from spark_rl.task import TASKS_DIR, Task
 
 
@@ -34,18 +37,36 @@ class Oracle:
 
 def sorted_digits(prompt: str, completion: str) -> Truth:
     """`sort 50391=` is answered `[01359]`: the same digits in ascending order, in brackets, and nothing else."""
-    digits = [character for character in prompt if character in "0123456789"]
+    question = re.fullmatch(r"sort ([0-9]+)=", prompt)
+    if question is None:
+        raise unreadable(prompt)
+    digits = question.group(1)
     well_formed = (
         len(completion) == len(digits) + 2
         and completion[0] == "["
         and completion[-1] == "]"
-        and all(character in "0123456789" for character in completion[1:-1])
+        and completion[1:-1].isdecimal()
     )
     right = "[" + "".join(sorted(digits)) + "]"
-    return Truth(well_formed, completion == right, f"the right answer is {right}")
+    return Truth(well_formed, completion.strip() == right, f"the right answer is {right}")
 
 
-ORACLES: Mapping[str, Oracle] = {"sort-digits": Oracle("sort-digits", sorted_digits)}
+def sums(prompt: str, completion: str) -> Truth:
+    """A prompt that ends in `17 + 25 =` is answered with the number, 42, and nothing else but spaces around it."""
+    question = re.search(r"([0-9]+) \+ ([0-9]+) =\Z", prompt)
+    if question is None:
+        raise unreadable(prompt)
+    right = str(int(question.group(1)) + int(question.group(2)))
+    return Truth(completion.strip().isdecimal(), completion.strip() == right, f"the right answer is {right}")
+
+
+def unreadable(prompt: str) -> Refused:
+    return Refused(f"the oracle cannot read the prompt {one_line(prompt, 60)!r}", "it knows the shipped task only")
+
+
+ORACLES: Mapping[str, Oracle] = {
+    oracle.name: oracle for oracle in (Oracle("sort-digits", sorted_digits), Oracle("sums", sums))
+}
 
 
 def oracle_of(task: Task, tasks_dir: Path = TASKS_DIR) -> Oracle:
@@ -79,7 +100,7 @@ def oracle_opinion(oracle: Oracle, task: Task, sample: Sample) -> Opinion:
         faults.append(f"correct is {sample.correct}, should be {truth.correct}: {truth.because}")
     for part in task.reward_parts:
         verdict = sample.parts.get(part.name)
-        if part.means == "format" and (verdict is None or (verdict.value == 1.0) is not truth.well_formed):
+        if part.means == "format" and not _says(verdict, truth.well_formed):
             form = "well formed" if truth.well_formed else "malformed"
             faults.append(f"{part.name} is {verdict.value if verdict else None}, the answer is {form}")
     return Opinion(
@@ -90,3 +111,8 @@ def oracle_opinion(oracle: Oracle, task: Task, sample: Sample) -> Opinion:
         kind="oracle",
         note="; ".join(faults),
     )
+
+
+def _says(verdict: Verdict | None, holds: bool) -> bool:
+    """Whether a format part gives full marks exactly where the form holds; to have no opinion is wrong."""
+    return verdict is not None and verdict.value is not None and (verdict.value >= 1.0) is holds

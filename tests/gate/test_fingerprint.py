@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_rl.errors import ConfigError
-from spark_rl.gate.fingerprint import changes, is_rescorable
+from spark_rl.gate.fingerprint import PACKAGE_ROOT, changes, is_rescorable
 
 from .conftest import Bench, task_text
 
@@ -80,6 +80,32 @@ def test_it_does_not_depend_on_where_the_files_lie(bench: Bench) -> None:
     for name in ("task.toml", "my_reward.py", "train.jsonl", "model"):
         shutil.move(bench.folder / name, moved / name)
     assert Bench(moved).fingerprint() == before
+
+
+@pytest.mark.parametrize(
+    ("module", "named"),
+    [
+        ("rewards/matching.py", ["reward: format"]),
+        ("rewards/user_function.py", ["reward: correct"]),
+        ("rewards/composite.py", ["reward: how parts combine"]),
+        ("rewards/base.py", ["reward: format", "reward: correct", "reward: how parts combine"]),
+        ("rewards/json_reward.py", []),
+        ("rewards/registry.py", []),
+        ("report/plots.py", []),
+    ],
+)
+def test_our_own_source_counts_where_a_part_is_scored_by_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, module: str, named: list[str]
+) -> None:
+    copy = bench.folder / "package" / "spark_rl"
+    for folder in ("rewards", "sandbox"):
+        shutil.copytree(PACKAGE_ROOT / "spark_rl" / folder, copy / folder)
+    (copy / "report").mkdir()
+    monkeypatch.setattr(sys.modules["spark_rl.gate.fingerprint"], "PACKAGE_ROOT", copy.parent)
+    before = bench.fingerprint()
+    with (copy / module).open("a") as file:
+        file.write("# another version\n")
+    assert changes(before, bench.fingerprint()) == named
 
 
 def test_a_helper_that_the_users_reward_imports_is_part_of_the_reward(bench: Bench) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_rl.dataset import Example
 from spark_rl.errors import ConfigError, Refused
 from spark_rl.gate import require_signoff, sign_with_oracle, write_samples
 from spark_rl.gate.opinions import opinions_file, reader_kind
-from spark_rl.gate.oracles import ORACLES, oracle_opinion, sorted_digits
+from spark_rl.gate.oracles import ORACLES, Oracle, oracle_opinion, sorted_digits, sums
 from spark_rl.gate.samples import make_samples, read_samples
+from spark_rl.rewards.base import Verdict
 from spark_rl.rewards.composite import Composite
-from spark_rl.task import list_tasks, load_task
+from spark_rl.task import Task, list_tasks, load_task
 
 from .conftest import Bench, Said, score, task_text
 
@@ -46,6 +50,17 @@ def test_the_oracle_disagrees_with_a_wrong_reward_and_does_not_sign(shipped: Ben
     run = demo_run(shipped, wrong_reward=True)
     with pytest.raises(Refused, match="2 disagreements are open: s008, s011"):
         sign_with_oracle(run, *shipped.subject)
+
+
+@pytest.mark.parametrize(("completion", "value"), [("[01359]", 0.0), ("01359", 1.0), ("[13590]", 0.5), ("?", None)])
+def test_the_oracle_disagrees_with_a_wrong_format_score(completion: str, value: float | None) -> None:
+    task, row = load_task("sort-digits"), {"prompt": "sort 50391=", "answer": "[01359]"}
+    scored = Composite(task.build_rewards()).score([completion], [row])[0]
+    wrong = replace(scored, parts={**scored.parts, "format": Verdict(value, "")})
+    sample = make_samples([Example("sort 50391=", row)], [Said(completion, 1)], [wrong])[0]
+    opinion = oracle_opinion(ORACLES["sort-digits"], task, sample)
+    assert opinion.says == "disagree"
+    assert f"format is {value}" in opinion.note
 
 
 def test_the_oracle_does_not_overrule_a_person(shipped: Bench) -> None:
@@ -112,19 +127,43 @@ def test_every_shipped_task_with_an_oracle_names_one_that_exists() -> None:
 def test_the_oracle_of_sorted_digits_accepts_one_answer_only(digits: str) -> None:
     right = f"[{''.join(sorted(digits))}]"
     assert sorted_digits(f"sort {digits}=", right).correct
-    for wrong in (right[1:-1], right + " ", right + "]", "", "?", right[::-1]):
+    for wrong in (right[1:-1], right + "]", "", "?", right[::-1]):
         assert not sorted_digits(f"sort {digits}=", wrong).correct
 
 
-@given(completion=st.text("[]0123456789 ?", max_size=12))
-def test_the_oracle_and_the_shipped_reward_agree_on_any_completion(completion: str) -> None:
-    task = load_task("sort-digits")
-    row = {"prompt": "sort 50391=", "answer": "[01359]"}
-    scored = Composite(task.build_rewards()).score([completion], [row])
-    from spark_rl.dataset import Example
+@given(a=st.integers(0, 50), b=st.integers(0, 50))
+def test_the_oracle_of_sums_accepts_one_number_only(a: int, b: int) -> None:
+    assert sums(f"user\n{a} + {b}\nassistant\n{a} + {b} =", f" {a + b}").correct
+    for wrong in (str(a + b + 1), f"{a + b}.", f"{a + b} 7", f"0{a + b}", ""):
+        assert not sums(f"{a} + {b} =", wrong).correct
 
-    sample = make_samples([Example("sort 50391=", row)], [Said(completion, 1)], scored)[0]
-    assert oracle_opinion(ORACLES["sort-digits"], task, sample).says == "agree"
+
+@pytest.mark.parametrize("oracle", ORACLES.values(), ids=str)
+def test_an_oracle_that_cannot_read_the_prompt_signs_nothing(oracle: Oracle) -> None:
+    with pytest.raises(Refused, match="cannot read the prompt"):
+        oracle.judge("What is the capital of France?", "42")
+
+
+SHIPPED = {"sort-digits": ("sort 50391=", "[01359]", "[]0123456789 ?"), "sums": ("17 + 25 =", "42", "0123456789 .x\n")}
+"""Task -> a prompt, its right answer, and the alphabet of answers."""
+
+
+@cache
+def shipped_reward(name: str) -> tuple[Task, Composite]:
+    task = load_task(name)
+    return task, Composite(task.build_rewards())
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(SHIPPED.keys() & {path.stem for path in list_tasks()})))
+def test_the_oracle_and_the_shipped_reward_agree_on_any_completion(data: st.DataObject, name: str) -> None:
+    prompt, answer, alphabet = SHIPPED[name]
+    around = st.text(alphabet, max_size=3)
+    completion = data.draw(st.text(alphabet, max_size=12) | st.tuples(around, st.just(answer), around).map("".join))
+    task, composite = shipped_reward(name)
+    row = {"prompt": prompt, "answer": answer}
+    scored = composite.score([completion], [row])
+    sample = make_samples([Example(prompt, row)], [Said(completion, 1)], scored)[0]
+    assert oracle_opinion(ORACLES[name], task, sample).says == "agree"
 
 
 def test_an_oracles_note_says_what_is_wrong(shipped: Bench) -> None:

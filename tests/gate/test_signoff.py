@@ -6,6 +6,7 @@ import inspect
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from spark_rl.errors import ExitCode, Refused
 from spark_rl.gate import adopt_signoff, is_signed, require_signoff, sign, write_samples
 from spark_rl.gate.opinions import opinions_file
 from spark_rl.gate.samples import drawn_file, read_samples
+from spark_rl.gate.signoff import _seal, _to_json
 from spark_rl.rundir import RunDir
 
 from .conftest import Bench, task_text
@@ -299,6 +301,23 @@ def test_a_changed_origin_of_the_samples_is_missed(bench: Bench) -> None:
     run = bench.signed_run()
     drawn_file(run).unlink()
     assert "not the ones that were drawn" in refusal(bench, run)
+
+
+def test_another_fingerprint_of_the_draw_is_missed(bench: Bench) -> None:
+    run = bench.signed_run()
+    value = json.loads(drawn_file(run).read_text())
+    value["fingerprint"]["data"] = "other"
+    drawn_file(run).write_text(json.dumps(value))
+    assert "drawn or scored under other settings" in refusal(bench, run)
+
+
+def test_a_record_that_names_a_person_for_a_scripts_verdicts_is_refused_though_it_is_sealed(bench: Bench) -> None:
+    bench.task_file.write_text(task_text(demo=True))
+    run = bench.sampled_run()
+    bench.agree_to_all(run, "script", "script")
+    forged = replace(bench.sign(run), kind="person", readers=("anna",))
+    run.inspection.write_text(json.dumps({**_to_json(forged), "seal": _seal(forged)}))
+    assert "names another kind of reader" in refusal(bench, run)
 
 
 def test_verdicts_turned_into_a_persons_by_hand_do_not_fit_the_record(bench: Bench) -> None:
