@@ -37,8 +37,13 @@ def read_recipe(run: RunDir) -> Recipe:
         raise RunDirError(f"{run.path}: has no recipe.json")
     try:
         return recipe_from_json(saved)
-    except (ValidationError, KeyError, TypeError) as error:
-        raise RunDirError(f"{run.recipe}: not a recipe of this version: {str(error).splitlines()[0]}") from None
+    except ValidationError as error:
+        keys = ", ".join(
+            f"{error.title}.{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors()
+        )
+        raise RunDirError(f"{run.recipe}: not a recipe of this version: {keys}", "make a new run") from None
+    except (KeyError, TypeError) as error:
+        raise RunDirError(f"{run.recipe}: not a recipe: {type(error).__name__}: {error}", "make a new run") from None
 
 
 def read_task(run: RunDir) -> Task:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -105,6 +106,25 @@ def test_status_of_a_run_whose_task_is_gone_says_so(desk: Bench, capsys: pytest.
     code, answers, _ = ask(capsys, "status", run.path)
     assert (code, answers[0]["holds"]) == (0, None)
     assert "no such task file" in answers[0]["missing"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda recipe: recipe["grpo"].update(brand_new=1), r"GrpoSection\.brand_new"),
+        (lambda recipe: recipe.pop("grpo"), "not a recipe: KeyError: 'grpo'"),
+    ],
+)
+def test_a_recipe_of_another_version_is_exit_6_and_names_the_key(
+    desk: Bench, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], Any], told: str
+) -> None:
+    run = desk.sampled_run()
+    recipe = json.loads(run.recipe.read_text())
+    change(recipe)
+    run.recipe.write_text(json.dumps(recipe))
+    code, _, error = ask(capsys, "sign", run.path)
+    assert code == 6
+    assert re.search(told, error)
 
 
 def test_status_in_words_fits_80_columns(desk: Bench, capsys: pytest.CaptureFixture[str]) -> None:
