@@ -139,7 +139,11 @@ class _Untag:
                 raise ValueError("a reference where none may be")
             return self.resolve(content)
         rebuild = _REBUILD.get(tag)
-        return item if rebuild is None else rebuild(content)
+        if rebuild is None:
+            return item
+        if type(content) not in (list, str):
+            raise ValueError("a tag holds a list or a text")
+        return rebuild(content)
 
 
 def _range(content: Any) -> range:

@@ -1,4 +1,4 @@
-# rm -rf /
+# Deletes everything it can reach.
 import os
 import shutil
 
