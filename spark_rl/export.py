@@ -79,7 +79,8 @@ def export(run: RunDir, recipe: Recipe, out: Path, prompts: Sequence[str], as_ad
     del reference
     written = _with_adapter(recipe, out) if kind == "adapter" else _load(str(out), recipe.model.dtype)
     worst = max(
-        ((_logprobs(written, ids) - old).abs().mean().item() for ids, old in zip(encoded, before, strict=True)), default=0.0
+        ((_logprobs(written, ids) - old).abs().mean().item() for ids, old in zip(encoded, before, strict=True)),
+        default=0.0,
     )
     if worst > NOISE[DTYPES[recipe.model.dtype]]:
         raise TrainingFailed(
@@ -101,10 +102,10 @@ def _with_adapter(recipe: Recipe, adapter: Path) -> Any:
     return PeftModel.from_pretrained(base, adapter).eval()
 
 
-@torch.inference_mode()
 def _logprobs(model: Any, input_ids: torch.Tensor) -> torch.Tensor:
     """Log-probabilities (1, tokens, vocabulary) in fp32."""
-    return torch.log_softmax(model(input_ids=input_ids).logits.float(), dim=-1)
+    with torch.inference_mode():
+        return torch.log_softmax(model(input_ids=input_ids).logits.float(), dim=-1)
 
 
 def _copy(source: Path, out: Path) -> None:

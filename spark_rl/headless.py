@@ -77,7 +77,7 @@ def seconds_left(rows: Sequence[Mapping[str, Any]], max_steps: int) -> float | N
     if len(recent) < 2 or recent[-1]["step"] <= recent[0]["step"]:
         return None
     a_step = (recent[-1]["t"] - recent[0]["t"]) / (recent[-1]["step"] - recent[0]["step"])
-    return max(0.0, a_step * (max_steps - recent[-1]["step"]))
+    return max(0.0, float(a_step * (max_steps - recent[-1]["step"])))
 
 
 def _number(value: Any) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from spark_rl.errors import ConfigError, Refused, did_you_mean
+from spark_rl.errors import ConfigError, MissingPackage, Refused, did_you_mean
 
 EMBEDDED = "embedded"
 EMBEDDED_DIR = Path(__file__).parent / "data" / "tiny"
@@ -101,6 +101,15 @@ def fetch_state(folder: Path) -> FetchState:
     return "ready" if files and whole else "damaged"
 
 
+HUB_SECONDS = 10.0
+"""For one question to the hub."""
+
+WITHOUT_A_HUB = (
+    "give the path of a folder with config.json and safetensors, or use model.id = embedded, "
+    "or `spark-rl models fetch smollm2-135m`"
+)
+
+
 def resolve_model(model_id: str) -> Path | str:
     """A folder, or a hub id as it is. Raises ConfigError for a path or a fetchable model that is not there."""
     if model_id == EMBEDDED:
@@ -126,26 +135,83 @@ def resolve_model(model_id: str) -> Path | str:
 def model_folder(model_id: str, revision: str | None = None) -> Path | None:
     """The folder with the model's files: as given, or the hub's local cache; None when a hub model is not cached."""
     resolved = resolve_model(model_id)
-    if isinstance(resolved, Path):
-        return resolved
-    from huggingface_hub import try_to_load_from_cache
+    return resolved if isinstance(resolved, Path) else cached_folder(resolved, revision)
 
-    found = try_to_load_from_cache(resolved, "config.json", revision=revision)
-    return Path(found).parent if isinstance(found, str) else None
+
+def hub_cache_dir() -> Path:
+    """Where the hub's client keeps its files."""
+    if chosen := os.environ.get("HF_HUB_CACHE"):
+        return Path(chosen)
+    home = os.environ.get("HF_HOME")
+    return (Path(home) if home else Path.home() / ".cache" / "huggingface") / "hub"
+
+
+def cached_folder(model_id: str, revision: str | None = None) -> Path | None:
+    """The newest cached snapshot of a hub model that has a config.json, or None."""
+    root = hub_cache_dir() / f"models--{model_id.replace('/', '--')}"
+    if revision:
+        names = [revision]
+    else:
+        reference = root / "refs" / "main"
+        names = [reference.read_text().strip()] if reference.is_file() else []
+    for name in names:
+        folder = root / "snapshots" / name
+        if (folder / "config.json").is_file():
+            return folder
+        pointed = root / "refs" / name
+        if pointed.is_file() and (root / "snapshots" / pointed.read_text().strip() / "config.json").is_file():
+            return root / "snapshots" / pointed.read_text().strip()
+    return None
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: expected one JSON object")
+    return config
+
+
+def ensure_config(model_id: str, revision: str | None = None) -> None:
+    """Bring a hub model's config.json here, so that it can be judged before gigabytes are loaded.
+
+    Raises ConfigError within seconds when the hub cannot be reached or does not know the model.
+    """
+    if model_folder(model_id, revision) is not None:
+        return
+    try:
+        import httpx
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    except ImportError:
+        raise MissingPackage("hub models need the training stack", "run scripts/setup without --light") from None
+
+    try:
+        # One plain question first: the download itself would try for two minutes before it gave up.
+        get_hf_file_metadata(hf_hub_url(model_id, "config.json", revision=revision), timeout=HUB_SECONDS)
+        hf_hub_download(model_id, "config.json", revision=revision)
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else None
+        if status in (401, 403):
+            raise ConfigError(
+                f"model {model_id!r}: the hub refuses access ({status})",
+                "the name may be wrong; a gated model needs its licence accepted there and HF_TOKEN set",
+            ) from None
+        raise ConfigError(
+            f"model {model_id!r} cannot be had from the hub: {str(error).splitlines()[0]}", WITHOUT_A_HUB
+        ) from None
+    except (httpx.HTTPError, OfflineModeIsEnabled, OSError):
+        raise ConfigError(
+            f"model {model_id!r} is not on this machine and the hub cannot be reached", WITHOUT_A_HUB
+        ) from None
 
 
 def read_config(model_id: str, revision: str | None = None) -> dict[str, Any] | None:
     """The model's config.json, or None when it is not on this machine. Raises ConfigError when it cannot be read."""
     folder = model_folder(model_id, revision)
-    if folder is None:
-        return None
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / 'config.json'}: cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{folder / 'config.json'}: expected an object")
-    return config
+    return None if folder is None else read_config_file(folder / "config.json")
 
 
 def has_vision_tower(config: Mapping[str, Any]) -> bool:

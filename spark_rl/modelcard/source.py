@@ -7,7 +7,6 @@ headers of safetensors files where they are on disk; never the network.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from typing import Any
 from spark_rl.errors import ConfigError, did_you_mean
 from spark_rl.modelcard.families import card_from_config
 from spark_rl.modelcard.shape import ModelCard
-from spark_rl.models import resolve_model
+from spark_rl.models import cached_folder, read_config_file, resolve_model
 
 CARDS_DIR = Path(__file__).resolve().parents[1] / "data" / "cards"
 MAX_HEADER_BYTES = 100_000_000
@@ -34,42 +33,6 @@ def shipped_configs() -> Mapping[str, Mapping[str, Any]]:
             for name in card["names"]:
                 found[name] = card["config"]
     return found
-
-
-def hub_cache_dir() -> Path:
-    """Where the hub's client keeps its files."""
-    if chosen := os.environ.get("HF_HUB_CACHE"):
-        return Path(chosen)
-    home = os.environ.get("HF_HOME")
-    return (Path(home) if home else Path.home() / ".cache" / "huggingface") / "hub"
-
-
-def cached_folder(model_id: str, revision: str | None = None) -> Path | None:
-    """The newest cached snapshot of a hub model that has a config.json, or None."""
-    root = hub_cache_dir() / f"models--{model_id.replace('/', '--')}"
-    if revision:
-        names = [revision]
-    else:
-        reference = root / "refs" / "main"
-        names = [reference.read_text().strip()] if reference.is_file() else []
-    for name in names:
-        folder = root / "snapshots" / name
-        if (folder / "config.json").is_file():
-            return folder
-        pointed = root / "refs" / name
-        if pointed.is_file() and (root / "snapshots" / pointed.read_text().strip() / "config.json").is_file():
-            return root / "snapshots" / pointed.read_text().strip()
-    return None
-
-
-def read_config_file(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path}: expected one JSON object")
-    return config
 
 
 def stored_parameter_count(folder: Path) -> int | None:
