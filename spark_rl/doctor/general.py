@@ -125,7 +125,7 @@ def stack(environment: Environment) -> Check:
             f"not installed: {', '.join(absent)}",
             "scripts/setup (viewing, fit and rewards work without)",
         )
-    extras = [name for name in ("unsloth", "vllm") if name not in packages]
+    extras = [name for name in ("unsloth", "vllm") if name not in packages and f"{name}-cpu" not in packages]
     shown = ", ".join(f"{name} {packages[name]}" for name in ("torch", "transformers", "trl"))
     shown += f"; without {' and '.join(extras)}" if extras else ""
     return Check("stack", title, "ok", shown, "", {"absent": extras})

@@ -187,21 +187,29 @@ def process_sizes(pid: int, proc: Path = Path("/proc")) -> tuple[int, int] | Non
 
 
 def group_members(group: int, proc: Path = Path("/proc")) -> list[int]:
-    """Process ids of a process group (a worker and what it started)."""
+    """Process ids of a process group (a worker and what it started). Plain calls: there may be a thousand processes."""
     members = []
+    root = str(proc)
     try:
-        names = os.listdir(proc)  # noqa: PTH208  names only: this runs in the guard's loop
+        names = os.listdir(root)  # noqa: PTH208  strings are all that is needed here
     except OSError:
         return []
     for name in names:
         if not name.isdigit():
             continue
         try:
-            text = (proc / name / "stat").read_bytes()
+            descriptor = os.open(f"{root}/{name}/stat", os.O_RDONLY)
         except OSError:
             continue
-        after_name = text[text.rfind(b")") + 2 :].split()
-        if len(after_name) > 2 and int(after_name[2]) == group:
+        try:
+            text = os.read(descriptor, 512)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
+        # pid (name, which may hold anything) state ppid pgrp ...
+        fields = text[text.rfind(b")") + 2 :].split(None, 3)
+        if len(fields) > 2 and int(fields[2]) == group:
             members.append(int(name))
     return members
 

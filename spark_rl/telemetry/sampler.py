@@ -23,7 +23,7 @@ from spark_rl.telemetry.reading import Ceiling, GpuReading, HostReading, Reading
 PRESSURE_SECONDS = 0.9
 TEMPERATURE_SECONDS = 5.0
 DISK_SECONDS = 10.0
-GROUP_SECONDS = 5.0
+GROUP_SECONDS = 10.0
 """Who belongs to the worker's process group, and which limits stand above it."""
 
 
