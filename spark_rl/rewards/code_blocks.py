@@ -16,6 +16,7 @@ from spark_rl.rewards.extract import after_reasoning
 _FENCE = re.compile(
     r"^[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*(?:```|~~~)|\Z)", re.MULTILINE | re.DOTALL
 )
+_FENCE_LINE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _PYTHON = frozenset({"python", "python3", "py", "py3", "ipython", "pycon"})
 _CODE_LINE = re.compile(r"^(?:async def|def|class|import|from|@|[A-Za-z_]\w* *=)[ \t(\w]", re.MULTILINE)
 _NEXT_TOP_LEVEL_LINE = re.compile(r"\n(?=[^\s#)\]}])")
@@ -61,6 +62,8 @@ def readings(completion: str, prompt: str = "", entry_point: str | None = None) 
     if text is None or not text.strip():
         return []
     opening = prompt if looks_like_code(prompt) else ""
+    if opening and text[:1] in " \t":  # a body that continues the prompt; a fence after it closes the prompt's own
+        text = _FENCE_LINE.split(text, maxsplit=1)[0]
     blocks = fenced_blocks(text)
     code = textwrap.dedent(chosen_block(blocks, entry_point)) if blocks else text
     if not opening:

@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import Field
 
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column, shorten
-from spark_rl.rewards.code_blocks import readings
+from spark_rl.rewards.code_blocks import looks_like_code, readings
+from spark_rl.sandbox.checks import visible
 from spark_rl.sandbox.jobs import Outcome, ProgramJob, TestJob
 from spark_rl.sandbox.limits import Limits
 from spark_rl.sandbox.pool import Sandbox
@@ -115,6 +116,7 @@ def plan(completion: str, row: Row, options: UnitTestsOptions) -> TestJob | IoPl
         return Verdict(None, f"column {options.tests!r} holds no tests in this row")
     entry_point = text_or_none(row.get(options.entry_point))
     prompt = text_or_none(row.get(options.prompt)) or ""
+    prompt = prompt if looks_like_code(prompt) else ""
     sources = tuple(readings(completion, prompt, entry_point))
     if not sources:
         return Verdict(0.0, "the completion holds no program (or its reasoning never ends)")
@@ -141,7 +143,7 @@ def read_tests(value: Any) -> Tests:
         if not stripped.startswith(("[", "{")):
             return value if stripped else ""
         try:
-            value = json.loads(stripped)
+            return read_tests(json.loads(stripped))
         except ValueError:
             return value
     if isinstance(value, Mapping):
@@ -203,7 +205,7 @@ def io_failure(pair: IoPair, outcome: Outcome) -> str | None:
         return outcome.reason
     if same_output(outcome.output, pair.expected):
         return None
-    return f"printed {shorten(outcome.output, 60)!r} instead of {shorten(pair.expected, 60)!r}"
+    return f"printed {shorten(visible(outcome.output[:1000]), 60)!r} instead of {shorten(pair.expected, 60)!r}"
 
 
 def same_output(printed: str, expected: str) -> bool:

@@ -114,8 +114,9 @@ class Secrets:
 
 
 def read_programs(folder: Path) -> list[Program]:
-    """Every *.py file of a folder, by name."""
-    return [read_program(path) for path in sorted(folder.glob("*.py"))]
+    """Every *.py file of a folder, by name; every file, when none is called so."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return [read_program(path) for path in [path for path in files if path.suffix == ".py"] or files]
 
 
 def read_program(path: Path) -> Program:

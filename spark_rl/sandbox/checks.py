@@ -233,8 +233,14 @@ def limit_reached(ending: str, output: Output, report: Report, limits: Limits) -
 
 def explained(reason: str, report: Report) -> str:
     """A candidate that ended without an answer: how."""
+    reason = visible(str(reason)[:2000])
     ended = reason.startswith("the candidate ended") and report.status != -signal.SIGKILL  # that kill is ours
     return f"{reason}; it {ended_how(report.status)}" if ended else reason
+
+
+def visible(text: str) -> str:
+    """Text of a candidate without what could steer a terminal or break an encoding."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def ended_how(status: int) -> str:

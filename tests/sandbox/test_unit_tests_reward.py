@@ -49,6 +49,7 @@ def reward() -> Iterator[UnitTests]:
         f"<think>```python\nbad\n```</think>\n```python\n{WHOLE}```",
         "```python\n    return 2 * n\n```",
         "double = lambda n: 2 * n\n",
+        "    return 2 * n\n```\nThis doubles it.\n",
     ],
 )
 def test_a_right_program_is_found_however_it_is_written(reward: UnitTests, completion: str) -> None:
@@ -114,6 +115,13 @@ def test_unusable_tests_do_not_apply_and_say_why(reward: UnitTests) -> None:
     verdict = reward.judge(WHOLE, {**ROW, "test": "import numpy\n" + ROW["test"]})
     assert verdict.value is None
     assert "numpy" in verdict.reason
+
+
+def test_a_reason_carries_nothing_that_steers_a_terminal(reward: UnitTests) -> None:
+    failing = "def double(n):\n    raise ValueError('\\x1b[2J\\x07\\ud800')\n"
+    printing = {"test": [{"input": "", "output": "x"}]}
+    verdicts = reward.judge_batch([failing, "print('\\x1b[31m')"], [ROW, printing])
+    assert all(verdict.reason.isprintable() for verdict in verdicts), verdicts
 
 
 def test_a_missing_tests_column_is_the_tasks_fault(reward: UnitTests) -> None:
