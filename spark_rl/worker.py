@@ -186,10 +186,11 @@ class Worker:
         return self.recipe, self.task, self.data, model_folder(model.id, model.revision), model.id
 
     def _require_signoff(self) -> None:
-        gate.require_signoff(self.run, *self._subject(), runs_root=self.run.path.parent)
+        root = self.run.path.parent
+        gate.adopt_signoff(self.run, gate.require_signoff(self.run, *self._subject(), runs_root=root), root)
 
     def _score(self, examples: Sequence[Example], completions: Sequence[Completion]) -> list[Scored]:
-        rows = [{**example.row, "prompt": example.prompt} for example in examples]
+        rows = [gate.scoring_row(one, made.num_tokens) for one, made in zip(examples, completions, strict=True)]
         scored = self.composite.score([completion.text for completion in completions], rows)
         for part, _ in self.composite.parts:
             raise_on_bugs(part.name, [one.parts[part.name] for one in scored])
@@ -227,7 +228,7 @@ class Worker:
         chosen = gate.draw_prompts(self.examples, self.recipe.inspect.num_samples, self.recipe.grpo.seed)
         sampling = sampling_of(self.recipe, seed_offset=INSPECT_SEED_OFFSET)
         completions = engine.generate([example.prompt for example in chosen], sampling, self.log.progress)
-        rows = [{**example.row, "prompt": example.prompt} for example in chosen]
+        rows = [gate.scoring_row(one, made.num_tokens) for one, made in zip(chosen, completions, strict=True)]
         scored = self.composite.score([completion.text for completion in completions], rows)
         gate.write_samples(
             self.run,

@@ -226,17 +226,20 @@ class RewardRecorder:
 
     def _function(self, index: int, name: str) -> Callable[..., list[float | None]]:
         def function(
-            prompts: Any, completions: Any, row_index: Any, trainer_state: Any, **_: Any
+            prompts: Any, completions: Any, completion_ids: Any, row_index: Any, trainer_state: Any, **_: Any
         ) -> list[float | None]:
             if index == 0:  # TRL calls the parts in order, on the same batch
-                self._score(prompts, completions, row_index, trainer_state.global_step + 1)
+                self._score(prompts, completions, completion_ids, row_index, trainer_state.global_step + 1)
             return self._columns[name]
 
         function.__name__ = name  # TRL's metric name
         return function
 
-    def _score(self, prompts: Any, completions: Any, row_index: Sequence[int], step: int) -> None:
-        rows = [{**self._job.examples[i].row, "prompt": prompt} for i, prompt in zip(row_index, prompts, strict=True)]
+    def _score(self, prompts: Any, completions: Any, completion_ids: Any, row_index: Sequence[int], step: int) -> None:
+        rows = [
+            {**self._job.examples[index].row, "prompt": prompt, "completion_ids": ids}
+            for index, prompt, ids in zip(row_index, prompts, completion_ids, strict=True)
+        ]
         texts = [text if isinstance(text, str) else str(text[-1]["content"]) for text in completions]
         scored = self._job.composite.score(texts, rows)
         self._job.hooks.on_samples(StepSamples(step, list(prompts), texts, scored))
