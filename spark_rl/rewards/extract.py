@@ -16,12 +16,19 @@ from typing import Literal
 
 Rule = Literal["unfinished", "too_many", "negated", "answer_tag", "boxed", "hashes", "phrase", "whole"]
 
+WHY_NONE: dict[str, str] = {
+    "unfinished": "the reasoning block is not closed, so no answer is stated",
+    "too_many": "too many different answers are stated",
+    "negated": "the stated answer is denied",
+}
+"""Rules under which no answer is stated, and the reason to give."""
 MAX_STATED = 4
 """Different marked answers in one completion: more is a list of guesses, fewer is a change of mind (the last counts)."""
 
 _ANSWER_TAG = re.compile(r"<answer>", re.IGNORECASE)
 _ANSWER_END = re.compile(r"</answer>", re.IGNORECASE)
 _BOX = re.compile(r"\\f?boxed[ ]*(\{|[ ]?\d)")
+_NUMBER_LINE = re.compile(r"^[^\w\n]{0,4}\d[\d.,]*[^\w\n]{0,4}$", re.MULTILINE)
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _PHRASE = re.compile(
     r"\banswer[*_]{0,3}(?:\s(?:is|are|was|would be|equals|must be)\b[ \t]*[:=]?|[ \t]?[:=])[*_]{0,3}[ \t]*\n?[ \t]*([^\n]+)",
@@ -35,7 +42,7 @@ _NEGATION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _NEGATION = re.compile(r"\b(?:not|never|wrong|incorrect|isn['’]t|aren['’]t|false that)\b", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<!\d)[.!?;](?=\s|$)|(?<=\d)[.!?;](?=\s+[A-Z(]|\s*$)|(?<=\d)[!?;]")
+_SENTENCE_END = re.compile(r"(?<!\d)[.!?;](?=\s|$)|(?<=\d)[.!?;](?=\s+[A-Z(]|\s*$)|(?<=\d)[!?;](?!\s*\d)")
 _REASON = re.compile(
     r",?\s+(?:because|since|so|as|which|where|for|when|if)\b|,\s+(?:and|the|this|that|it|we)\b", re.IGNORECASE
 )
@@ -129,6 +136,8 @@ def _last(text: str, stated: list[tuple[int, str]], rule: Rule) -> FoundAnswer:
     if len({body.strip() for _, body in stated}) > MAX_STATED:
         return FoundAnswer("", "too_many")
     start, body = stated[-1]
+    if rule in ("hashes", "phrase") and len(_NUMBER_LINE.findall(text, start)) > MAX_STATED:
+        return FoundAnswer("", "too_many")
     if _NEGATION_BEFORE.search(text[max(0, start - 60) : start]):
         return FoundAnswer(body.strip(), "negated")
     return FoundAnswer(body.strip(), rule)
@@ -155,8 +164,3 @@ def last_sentence(text: str) -> str:
 def is_negated(text: str) -> bool:
     """Whether a short text denies what it says."""
     return bool(_NEGATION.search(text))
-
-
-def final_answer(completion: str) -> str:
-    """The stated final answer's text; the whole text when nothing marks an answer."""
-    return find_answer(completion).text

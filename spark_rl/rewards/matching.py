@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column, shorten
-from spark_rl.rewards.extract import final_answer
+from spark_rl.rewards.extract import WHY_NONE, find_answer
 
 Normalisation = Literal["text", "strict"]
 
@@ -53,7 +53,12 @@ class ExactMatch(Reward[ExactOptions]):
         golds = accepted_answers(column(row, self.options.answer))
         if not golds:
             return Verdict(None, f"column {self.options.answer!r} is empty in this row")
-        said = final_answer(completion) if self.options.where == "final_answer" else completion
+        said = completion
+        if self.options.where == "final_answer":
+            stated = find_answer(completion)
+            if stated.rule in WHY_NONE and not any(normalised(gold) == normalised(completion) for gold in golds):
+                return Verdict(0.0, WHY_NONE[stated.rule])
+            said = stated.text
         found = normalised(said, self.options.normalise)
         if found and any(found == normalised(gold, self.options.normalise) for gold in golds):
             return Verdict(1.0, f"equals the accepted answer {shorten(said, 40)!r}")

@@ -24,7 +24,7 @@ from spark_rl.rewards.base import (
     exception_verdict,
     shorten,
 )
-from spark_rl.rewards.extract import FoundAnswer, boxes, find_answer, is_negated, last_sentence
+from spark_rl.rewards.extract import WHY_NONE, FoundAnswer, boxes, find_answer, is_negated, last_sentence
 from spark_rl.rewards.matching import accepted_answers
 from spark_rl.rewards.quantity import tidy
 from spark_rl.rewards.workers import KillablePool
@@ -141,13 +141,9 @@ def stated_answer(completion: str, prompt: Any, golds: Sequence[str]) -> tuple[s
 
 
 def _readable(found: FoundAnswer, completion: str, golds: Sequence[str]) -> tuple[str | None, str]:
-    if found.rule == "unfinished":
-        return None, "the reasoning block is not closed, so no answer is stated"
-    if found.rule == "too_many":
-        return None, "too many different answers are stated"
-    if found.rule == "negated" or (
-        found.rule != "whole" and is_negated(found.text) and not any(map(is_negated, golds))
-    ):
+    if found.rule in WHY_NONE:
+        return None, WHY_NONE[found.rule]
+    if found.rule != "whole" and is_negated(found.text) and not any(map(is_negated, golds)):
         return None, f"the answer {shorten(found.text, 40)} is denied"
     if found.rule == "whole":
         return _unmarked(found.text, golds)

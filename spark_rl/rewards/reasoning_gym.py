@@ -15,7 +15,7 @@ from typing import Any
 
 from spark_rl.errors import ConfigError
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column, shorten
-from spark_rl.rewards.extract import find_answer
+from spark_rl.rewards.extract import WHY_NONE, find_answer
 from spark_rl.rewards.workers import KillablePool, Outcome
 
 JUNK_LIMIT = 0.5
@@ -53,7 +53,7 @@ class ReasoningGym(Reward[ReasoningGymOptions]):
 
     def judge_batch(self, completions: Sequence[str], rows: Sequence[Row]) -> list[Verdict]:
         found = [find_answer(completion) for completion in completions]
-        said = [one.text if one.rule not in ("unfinished", "too_many", "negated") else "" for one in found]
+        said = ["" if one.rule in WHY_NONE else one.text for one in found]
         outcomes = self.pool.run(
             [{"entry": self._entry(row), "said": text} for text, row in zip(said, rows, strict=True)]
         )

@@ -1,0 +1,137 @@
+"""Users' functions and reasoning-gym scorers: run apart, stopped when they hang, failures told and never scored 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_rl.errors import ConfigError
+from spark_rl.rewards import Composite, ReasoningGym, RewardBug, RewardPart, UserFunction
+
+SOURCE = """
+import time
+from helper import factor
+
+def lengths(completions, prompts, **columns):
+    return [factor * len(text) for text in completions]
+
+def spoken(completions, **columns):
+    return [float(messages[0]["content"]) for messages in completions]
+
+def scalar(completions, **columns):
+    return 1.0
+
+def short(completions, **columns):
+    return [1.0] * (len(completions) - 1)
+
+def hang(completions, **columns):
+    time.sleep(60)
+
+def fail(completions, **columns):
+    raise KeyError("gold")
+
+def odd(completions, **columns):
+    return [None, float("nan"), float("inf"), "text", True]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "r.py").write_text(SOURCE)
+    (tmp_path / "helper.py").write_text("factor = 2\n")
+    return tmp_path
+
+
+def make(folder: Path, function: str, **options: object) -> UserFunction:
+    return UserFunction(base_dir=folder, file="r.py", function=function, **options)
+
+
+def test_a_plain_trl_function_gives_its_values(folder: Path) -> None:
+    verdicts = make(folder, "lengths").judge_batch(["a", "bb"], [{"prompt": "p"}] * 2)
+    assert [verdict.value for verdict in verdicts] == [2.0, 4.0]
+
+
+def test_functions_for_messages_get_messages(folder: Path) -> None:
+    assert make(folder, "spoken", messages=True)(["3", [{"role": "assistant", "content": "4"}]]) == [3.0, 4.0]
+
+
+@pytest.mark.parametrize(("function", "message"), [("scalar", "returned one float"), ("short", "1 values, expected 2")])
+def test_wrong_shapes_are_refused(folder: Path, function: str, message: str) -> None:
+    with pytest.raises(RewardBug, match=message):
+        make(folder, function).judge_batch(["a", "b"], [{}, {}])
+
+
+def test_a_function_that_hangs_is_stopped_and_told(folder: Path) -> None:
+    verdicts = make(folder, "hang", time_limit_s=0.2).judge_batch(["a", "b"], [{}, {}])
+    assert all(verdict.is_bug for verdict in verdicts)
+    assert "did not return within 0.4 s for 2 completions" in verdicts[0].reason
+
+
+def test_an_exception_is_a_bug_with_its_name(folder: Path) -> None:
+    part = RewardPart("mine", "python", options={"file": "r.py", "function": "fail"})
+    composite = Composite.build([part], folder)
+    assert "KeyError" in composite.score(["a"], [{}])[0].parts["mine"].reason
+    assert composite.bugs == {"mine": 1}
+
+
+def test_each_odd_value_has_its_meaning(folder: Path) -> None:
+    verdicts = make(folder, "odd").judge_batch(list("abcde"), [{}] * 5)
+    assert [verdict.is_bug for verdict in verdicts] == [False, True, True, True, False]
+    assert [verdict.value for verdict in verdicts] == [None, None, None, None, 1.0]
+
+
+def test_what_cannot_be_loaded_is_an_error_before_the_first_score(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="no function 'lenghts'"):
+        make(folder, "lenghts")
+    with pytest.raises(ConfigError, match="does not exist"):
+        UserFunction(base_dir=folder, file="none.py")
+
+
+def test_columns_that_cannot_cross_are_named(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="isolated"):
+        try:
+            make(folder, "lengths").judge_batch(["a"], [{"prompt": "p", "x": object()}])
+        except ConfigError as error:
+            raise ConfigError(str(error.hint)) from None
+
+
+def entry(answer: str = "10") -> dict[str, object]:
+    return {"question": "4 + 6", "answer": answer, "metadata": {"source_dataset": "chain_sum"}}
+
+
+def test_a_scorer_judges_the_stated_answer_and_not_the_text_around_it() -> None:
+    pytest.importorskip("reasoning_gym")
+    reward = ReasoningGym(dataset="chain_sum")
+    texts = ["10", "The answer is 10.", "<answer>10</answer>", "banana", "", "9", "1 2 3 4 5 6 7 8 9 10"]
+    values = [verdict.value for verdict in reward.judge_batch(texts, [entry()] * len(texts))]
+    reward.close()
+    assert values == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.slow  # importing reasoning-gym takes 3 s for each task
+def test_a_scorer_that_raises_is_a_bug_unless_unreadable_counts_as_wrong() -> None:
+    pytest.importorskip("reasoning_gym")
+    row = {"question": "", "answer": "3 × 37", "metadata": {"number": 111, "factors": [3, 37]}}
+    strict = ReasoningGym(dataset="prime_factorization")
+    assert strict.judge("banana", row).is_bug
+    assert strict.judge("The answer is 3 × 37.", row).value == 1.0
+    lenient = ReasoningGym(dataset="prime_factorization", unreadable_is_wrong=True)
+    assert lenient.judge("banana", row).value == 0.0
+    strict.close()
+    lenient.close()
+
+
+@pytest.mark.slow  # importing reasoning-gym takes 3 s for each task
+def test_a_scorer_that_pays_for_junk_is_refused() -> None:
+    pytest.importorskip("reasoning_gym")
+    row = {"question": "", "answer": "True", "metadata": {}}
+    with pytest.raises(ConfigError, match="gives 1 to the answer 'banana'"):
+        ReasoningGym(dataset="game_of_life_halting").judge("True", row)
+
+
+@pytest.mark.slow  # importing reasoning-gym takes 3 s for each task
+def test_an_unknown_task_names_the_nearest() -> None:
+    pytest.importorskip("reasoning_gym")
+    with pytest.raises(ConfigError, match="did you mean 'chain_sum'"):
+        ReasoningGym(dataset="chain_sums").judge("1", entry())
