@@ -122,9 +122,10 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
         if stop.carried_out:
             code, ended = ExitCode.OK, {"cause": "stopped on request before training", "hint": None, "stopped": True}
         events.append({"event": "worker_ended", "returncode": worker.returncode, "cause": ended["cause"]})
+        events.append({"event": "run_ended", "exit_code": int(code), **ended})
+        # After the end is known: the report says how the run ended.
         if run.metrics.exists() and not _conclude(run):
             events.append({"event": "data_noted", "message": "the report could not be written; see supervisor.log"})
-        events.append({"event": "run_ended", "exit_code": int(code), **ended})
     return code
 
 
