@@ -7,7 +7,6 @@ Thresholds for DGX Spark come from public measurements: 58,805 busy samples of a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 
 from spark_rl.telemetry.findings import Finding, Rule, Thresholds
 from spark_rl.telemetry.reading import GpuReading, Reading
@@ -39,11 +38,13 @@ def thermal_throttling(window: Sequence[Reading], thresholds: Thresholds, standi
             span, lambda item: item.event_reasons is not None and bool(THERMAL_REASONS & set(item.event_reasons))
         )
         slowed = counter_share(window, gpu.index, "thermal_slowed_us", 20.0)
-        clock, before = median_of(span, "sm_clock_mhz"), _reference_clock(window, gpu.index)
-        fell = clock is not None and before is not None and clock < (0.95 if standing else 0.92) * before
         margin = median_of(span, "margin_c")
         hot = margin is not None and margin <= (10 if standing else 6)
         told = (reasons or 0) >= (0.2 if standing else 0.5) or (slowed or 0) >= (0.02 if standing else 0.05)
+        if not hot and not told:
+            continue
+        clock, before = median_of(span, "sm_clock_mhz"), _reference_clock(window, gpu.index)
+        fell = clock is not None and before is not None and clock < (0.95 if standing else 0.92) * before
         busy = (median_of(span, "utilization_percent") or 0) >= 50
         if told or (hot and fell and busy):
             evidence = {
@@ -155,10 +156,10 @@ def power_cap(window: Sequence[Reading], thresholds: Thresholds, standing: bool)
 
 def hot(window: Sequence[Reading], thresholds: Thresholds, standing: bool) -> Finding | None:
     """Near the temperature at which the device slows itself, which a healthy machine does not reach."""
-    if thermal_throttling(window, thresholds, standing) is not None:
-        return None  # said already, and worse
     for gpu, span in _per_gpu(window, 30.0, standing):
-        if all_of(span, "margin_c", HOT_STANDS if standing else HOT_BEGINS):
+        if not all_of(span, "margin_c", HOT_STANDS if standing else HOT_BEGINS):
+            continue
+        if thermal_throttling(window, thresholds, standing) is None:  # else it is said already, and worse
             margin, celsius = median_of(span, "margin_c"), median_of(span, "temperature_c")
             return Finding(
                 "hot", f"gpu{gpu.index}", "warning",
@@ -231,7 +232,7 @@ def _all_of_gpu(window: Sequence[Reading], index: int, seconds: float, holds: Ca
 
 
 def _reference_clock(window: Sequence[Reading], index: int) -> float | None:
-    """The clock this GPU ran at when busy, earlier in the window."""
+    """The clock this GPU ran at when busy, earlier in the window: what nine tenths of its readings did not exceed."""
     now = window[-1].monotonic
     clocks = [
         gpu.sm_clock_mhz
@@ -241,4 +242,4 @@ def _reference_clock(window: Sequence[Reading], index: int) -> float | None:
         and gpu.sm_clock_mhz is not None
         and (gpu.utilization_percent or 0) >= 50
     ]
-    return float(median(clocks)) if len(clocks) >= 5 else None
+    return sorted(clocks)[int(0.9 * (len(clocks) - 1))] if len(clocks) >= 5 else None

@@ -110,8 +110,8 @@ def co_tenant(window: Sequence[Reading], thresholds: Thresholds, standing: bool)
     if not last.unified:
         return None
     now_bytes = _not_ours(last)
-    earlier = [value for reading in window if (value := _not_ours(reading)) is not None]
-    if now_bytes is None or len(earlier) < 10:
+    earlier = [value for reading in window[::5] if (value := _not_ours(reading)) is not None]
+    if now_bytes is None or len(earlier) < 2:
         return None
     grown = now_bytes - min(earlier)
     if grown >= 4 * GIB * (0.5 if standing else 1):

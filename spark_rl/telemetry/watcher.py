@@ -18,6 +18,8 @@ from spark_rl.telemetry.rules_host import HOST_RULES
 WINDOW_SECONDS = 600.0
 SPACING_SECONDS = 1.8
 """Readings kept in the window are at least this far apart: at most 334 of them."""
+NUM_KEPT = 3
+"""Readings that stay in the window however old they are."""
 END_SECONDS = 30.0
 
 
@@ -103,6 +105,6 @@ def _push(window: list[Reading], reading: Reading) -> None:
     num_old = 0
     while num_old < len(window) and reading.monotonic - window[num_old].monotonic > WINDOW_SECONDS:
         num_old += 1
-    # A gap longer than the window would empty it: the last reading before the gap is what shows the gap.
-    del window[: min(num_old, len(window) - 1)]
+    # A gap longer than the window would empty it: the last readings before the gap are what shows it.
+    del window[: max(0, min(num_old, len(window) - NUM_KEPT))]
     window.append(reading)

@@ -8,13 +8,16 @@ from statistics import median
 from spark_rl.telemetry.reading import GpuReading, Reading
 
 
-def last_seconds(window: Sequence[Reading], seconds: float, standing: bool) -> list[Reading]:
+def last_seconds(window: Sequence[Reading], seconds: float, standing: bool) -> Sequence[Reading]:
     """The last `seconds` of readings; [] when the window does not reach back that far (a third does for what stands)."""
     now = window[-1].monotonic
     wanted = seconds / 3 if standing else seconds
-    span = [reading for reading in window if now - reading.monotonic <= wanted]
-    covered = now - window[0].monotonic >= 0.9 * wanted
-    return span if covered and len(span) >= 2 else []
+    if now - window[0].monotonic < 0.9 * wanted:
+        return []
+    first = len(window)
+    while first > 0 and now - window[first - 1].monotonic <= wanted:
+        first -= 1
+    return window[first:] if len(window) - first >= 2 else []
 
 
 def gpu_of(reading: Reading, index: int) -> GpuReading | None:
@@ -38,13 +41,10 @@ def share_of(span: Sequence[GpuReading], holds: Callable[[GpuReading], bool]) ->
 
 def counter_share(window: Sequence[Reading], index: int, name: str, seconds: float) -> float | None:
     """Share of the last `seconds` by which an accumulated counter (microseconds) grew."""
-    now = window[-1].monotonic
     points = [
         (reading.monotonic, value)
-        for reading in window
-        if now - reading.monotonic <= seconds
-        and (gpu := gpu_of(reading, index))
-        and (value := getattr(gpu, name)) is not None
+        for reading in last_seconds(window, seconds, False)
+        if (gpu := gpu_of(reading, index)) and (value := getattr(gpu, name)) is not None
     ]
     if len(points) < 2 or points[-1][0] - points[0][0] < seconds / 2:
         return None
