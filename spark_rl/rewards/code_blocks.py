@@ -36,10 +36,13 @@ def fenced_blocks(text: str) -> list[Block]:
 
 
 def defines(code: str, name: str | None) -> bool:
-    """Whether a line at any depth defines this function or class, or assigns this name at the top."""
+    """Whether a line at any depth defines this function or class, or assigns this name at the top.
+
+    Of an entry point like "Solution().sum" the class counts.
+    """
     if not name:
         return False
-    escaped = re.escape(name)
+    escaped = re.escape(name.partition("().")[0])
     pattern = rf"^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{escaped}\b|^{escaped}[ \t]*="
     return re.search(pattern, code, re.MULTILINE) is not None
 

@@ -113,6 +113,7 @@ def run_tests(candidate: WarmWorker, judge: WarmWorker, job: TestJob, limits: Li
         output=output.decoded(),
         seconds=seconds,
         peak_bytes=report.peak_bytes,
+        sandbox_failed=verdict.get("judge_failed") is True,
     )
 
 
@@ -131,9 +132,11 @@ def run_program(worker: WarmWorker, job: ProgramJob, limits: Limits) -> Outcome:
             theirs.close()
             wire.send(ours.fileno(), {"sources": list(job.sources), "stdin": job.stdin})
             started = time.monotonic()
-            ending = wait_for(-1, printed.fileno(), output, started + limits.time_seconds)
-            if ending != "ready":
-                worker.end()
+            deadline = started + limits.time_seconds
+            ending = wait_for(-1, printed.fileno(), output, deadline)
+            if ending == "ready" and not worker.ends_by_itself(deadline - time.monotonic()):
+                ending = "deadline"  # it closed its output and went on
+            worker.end()
             report = worker.report()
             output.take_rest(printed.fileno())
     except wire.TooLarge as error:

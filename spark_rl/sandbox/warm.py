@@ -113,6 +113,12 @@ class WarmWorker:
         with contextlib.suppress(OSError):
             self._control.send(b"s")
 
+    def ends_by_itself(self, seconds: float) -> bool:
+        """Wait for the sample to end without being asked to."""
+        assert self._control is not None
+        ready, _, _ = select.select([self._control], [], [], max(0.0, seconds))
+        return bool(ready)
+
     def report(self) -> Report:
         """Wait until nothing of the sample is left. A worker that it left dirty is replaced."""
         assert self._control is not None

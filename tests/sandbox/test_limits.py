@@ -15,6 +15,12 @@ def test_time_ends_a_sample_that_sleeps(sandbox: Sandbox) -> None:
     assert found.seconds < 6
 
 
+def test_a_program_that_closes_its_output_does_not_gain_time(sandbox: Sandbox) -> None:
+    found = sandbox.run(ProgramJob(["import os, time\nos.closerange(0, 10)\ntime.sleep(100)\n"]))
+    assert (found.passed, found.sandbox_failed) == (False, False)
+    assert found.reason == "still running after 3 s"
+
+
 def test_the_tests_own_endless_loop_ends_too(sandbox: Sandbox) -> None:
     tests = "def check(candidate):\n    while True:\n        candidate()\n"
     found = sandbox.check(TestJob(["def f():\n    return 1\n"], tests, entry_point="f"))

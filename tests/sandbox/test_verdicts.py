@@ -98,6 +98,22 @@ def test_unittest_classes_and_test_functions_run(sandbox: Sandbox) -> None:
     assert outcome(sandbox, "def f(n):\n    return 9\n", tests, None).passed is False
 
 
+def test_a_method_can_be_the_entry_point(sandbox: Sandbox) -> None:
+    tests = "def check(candidate):\n    assert candidate(n=2) == 4\n"
+    source = "class Solution:\n    def f(self, n):\n        return {}\n"
+    assert outcome(sandbox, source.format("n * n"), tests, "Solution().f").passed is True
+    assert outcome(sandbox, source.format("n"), tests, "Solution().f").passed is False
+    assert outcome(sandbox, source.format("n"), "def check(candidate):\n    pass\n", "Solution().f").passed is None
+
+
+def test_a_library_module_that_the_tests_name_is_never_the_candidates(sandbox: Sandbox) -> None:
+    tests = "assert math.isclose(f(2), 4)\n"
+    cheating = "class math:\n    isclose = staticmethod(lambda *_: True)\n\ndef f(n):\n    return 0\n"
+    assert outcome(sandbox, cheating, tests, None).passed is False
+    assert outcome(sandbox, "import math\n\ndef f(n):\n    return n * 2.0\n", tests, None).passed is True
+    assert outcome(sandbox, "def statistics(n):\n    return n\n", "assert statistics(2) == 2\n", None).passed is True
+
+
 def test_assertions_are_counted_one_by_one(sandbox: Sandbox) -> None:
     asserts = ["assert f(1) == 1", "assert f(2) == 4", "assert f(3) == 10"]
     found = sandbox.check(TestJob(["def f(n):\n    return n * n\n"], asserts=asserts))

@@ -7,7 +7,9 @@ candidate cannot redefine `==`, patch an assertion, read an expected value or en
 
 from __future__ import annotations
 
+import ast
 import builtins
+import importlib
 import sys
 import traceback
 import unittest
@@ -16,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from . import wire
-from .remote import CandidateGone, CandidateLacks, Remote, Session
+from .remote import CandidateGone, CandidateLacks, NotAValue, Remote, Session
 
 TESTS_FILE = "<tests>"
 
@@ -41,13 +43,11 @@ def _judge(job: dict[str, Any], session: Session) -> dict[str, Any]:
     for code in (job.get("prompt"), job.get("setup")):
         run_trusted(code, names)
     session.wait_until_loaded()
-    entry_point = job.get("entry_point")
-    entry = session.named(entry_point) if entry_point else None
-    if entry_point:
-        names[entry_point] = entry
-    names.asks = not entry_point
-    sys.modules["solution"] = solution_module(session)
     asserts = job.get("asserts")
+    entry = bind_entry_point(job.get("entry_point"), names)
+    names.modules = modules_meant("\n".join(asserts) if asserts else job["tests"])
+    names.asks = entry is None
+    sys.modules["solution"] = solution_module(session)
     if asserts is not None:
         return _judge_asserts(asserts, names, session)
     run_tests(compiled(job["tests"]), names)
@@ -81,6 +81,28 @@ def _judge_asserts(asserts: list[str], names: Namespace, session: Session) -> di
     return {**_verdict(passes == len(codes), reason, session), "passes": passes, "total": len(codes)}
 
 
+def bind_entry_point(entry_point: str | None, names: Namespace) -> Any:
+    """What the tests call, also under its own name: a function or class, or "Class().method"."""
+    if not entry_point:
+        return None
+    name, call, method = entry_point.partition("().")
+    entry = names[name] = names.session.named(name)
+    if call:
+        entry = getattr(entry(), method)
+        names.session.calls = 0  # making the object is no test of it
+    return entry
+
+
+def modules_meant(tests: str) -> frozenset[str]:
+    """Library modules that tests use as `math.isclose` without importing them: the judge's own, never the candidate's."""
+    try:
+        nodes = list(ast.walk(ast.parse(tests)))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    bases = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    return frozenset(bases & sys.stdlib_module_names)
+
+
 class Namespace(dict[str, Any]):
     """The tests' globals. While `asks` is set, a name that nothing trusted defines is asked of the candidate."""
 
@@ -88,10 +110,13 @@ class Namespace(dict[str, Any]):
         super().__init__(__name__="tests", __builtins__=builtins)
         self.session = session
         self.asks = False
+        self.modules: frozenset[str] = frozenset()
 
     def __missing__(self, name: str) -> Any:
         if not self.asks or name in builtins.__dict__ or name.startswith("__"):
             raise KeyError(name)
+        if name in self.modules:
+            return importlib.import_module(name)
         return self.session.named(name)
 
 
@@ -126,8 +151,12 @@ def run_tests(code: Any, names: Namespace) -> None:
         raise
 
 
+def is_in(errors: list[BaseException], error: BaseException) -> bool:
+    return any(one is error for one in errors)
+
+
 def raise_if_own_fault(error: BaseException, names: Namespace) -> None:
-    if error not in names.session.raised:
+    if not is_in(names.session.raised, error):
         raise FaultyTests(f"they raise {_named(error)}") from None
 
 
@@ -177,7 +206,13 @@ def _verdict(passed: bool | None, reason: str, session: Session) -> dict[str, An
 
 
 def _failure(job: dict[str, Any], session: Session, error: BaseException) -> dict[str, Any]:
-    where = failing_line(job.get("tests") or "", traceback.extract_tb(error.__traceback__))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = isinstance(error, CandidateGone | CandidateLacks | NotAValue | AssertionError) or is_in(
+        session.raised, error
+    )
+    if not theirs and all(frame.filename != TESTS_FILE for frame in frames):
+        return {**_verdict(None, f"the judge failed: {_named(error)}", session), "judge_failed": True}
+    where = failing_line(job.get("tests") or "", frames)
     return _verdict(False, _named(error) + (f", in: {where}" if where else ""), session)
 
 

@@ -88,7 +88,8 @@ def main(settings_text: str) -> NoReturn:
     drop_to(settings["user"])
     limits = ProcessLimits(**settings["limits"])
     for name in PRELOADED:
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # an interpreter may be built without some
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
     Zygote(control, settings, limits).serve()
