@@ -26,7 +26,7 @@ from spark_rl import control, gate
 from spark_rl.checkpoints import latest_checkpoint
 from spark_rl.dataset import Example, Examples, apply_length_policy, load_examples
 from spark_rl.engines import build_engine
-from spark_rl.engines.base import Command, Completion, Effective, Engine, StepSamples, TrainJob, sampling_of
+from spark_rl.engines.base import Command, Completion, Difference, Effective, Engine, StepSamples, TrainJob, sampling_of
 from spark_rl.errors import ConfigError, ExitCode, Refused, SparkError
 from spark_rl.evaluate import compare
 from spark_rl.gate.subject import read_recipe, read_task
@@ -152,6 +152,7 @@ class Worker:
         self.examples = self.data
         self.training = False
         self.stopped = False
+        self.told: list[Difference] = []
 
     def carry_out(self) -> None:
         """Load, then every stage. Raises SparkError; `self.training` tells whether training had begun."""
@@ -272,7 +273,7 @@ class Worker:
             self.log.write("resumed_from", path=str(checkpoint.relative_to(self.run.path)))
         self.log.phase("train")
         hooks = RunHooks(self.run, self.log, self.supervisor_pid)
-        job = TrainJob(self.examples.train, self.composite, self.run.checkpoints, checkpoint, hooks)
+        job = TrainJob(self.examples.train, self.composite, self.run.checkpoints, checkpoint, hooks, self._note)
         result = engine.train(job, self._announce)
         self.log.write(
             "trained", step=result.step, train_seconds=round(result.train_seconds, 3), stopped=result.stopped
@@ -287,11 +288,16 @@ class Worker:
 
     def _announce(self, effective: Effective) -> None:
         write_json(self.run.effective, effective.to_json())
-        for one in effective.differences:
+        new = [one for one in effective.differences if one not in self.told]
+        self.told += new
+        for one in new:
             words = one.reason or "no known reason"
             self.log.write(
                 "setting_replaced", message=f"{one.key}: asked {one.asked!r}, in force {one.effective!r}: {words}"
             )
+
+    def _note(self, event: str, fields: Mapping[str, Any]) -> None:
+        self.log.write(event, **fields)
 
 
 def template_arguments(task: Task) -> dict[str, Any]:

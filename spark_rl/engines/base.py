@@ -100,6 +100,8 @@ class TrainJob:
     """Folder for checkpoint-N folders."""
     resume_from: Path | None
     hooks: TrainHooks
+    note: Callable[[str, Mapping[str, Any]], None] = lambda event, fields: None
+    """Hears what is worth a line in the run's log: (event, fields)."""
 
 
 @dataclass(frozen=True)

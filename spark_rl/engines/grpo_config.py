@@ -63,6 +63,7 @@ def grpo_config_values(
         "remove_unused_columns": False,
         "reward_weights": reward_weights,
         "optim": grpo.optim,
+        "optim_args": optim_arguments(recipe),
         "weight_decay": grpo.weight_decay,
         "adam_beta1": grpo.adam_beta1,
         "adam_beta2": grpo.adam_beta2,
@@ -101,6 +102,13 @@ def grpo_config_values(
         "dataloader_pin_memory": place.has_cuda,
         "dataloader_num_workers": 0,
     }
+
+
+def optim_arguments(recipe: Recipe) -> str | None:
+    """Transformers' switch for torchao's stochastic rounding, which is off unless it is asked for."""
+    if recipe.tuning.method == "full" and recipe.tuning.master_weights == "stochastic":
+        return "bf16_stochastic_round=True"
+    return None
 
 
 UNSLOTH_ONLY = ("unsloth_grpo_mini_batch", "unsloth_logit_chunk_multiplier")
@@ -144,6 +152,11 @@ KNOWN_REPLACEMENTS: tuple[tuple[str, Callable[[Any, Any, Place], bool], str], ..
         "gradient_checkpointing_kwargs",
         lambda asked, effective, place: place.engine == "unsloth" and place.has_cuda,
         "Unsloth patches checkpointing itself and needs the reentrant form",
+    ),
+    (
+        "top_k",
+        lambda asked, effective, place: place.engine == "unsloth" and place.has_cuda and asked == 0 and effective == -1,
+        "vLLM writes off as -1",
     ),
 )
 """(field, condition, reason): replacements that are known, harmless, and said."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_rl.engines.trl_engine import TORCH_DTYPES, TrlEngine, hub_error
+from spark_rl.engines.trl_engine import TORCH_DTYPES, TrlEngine, hub_error, loaded_dtype
 from spark_rl.errors import ConfigError
 from spark_rl.models import resolve_model
 
@@ -31,7 +31,11 @@ class PlainEngine(TrlEngine):
             )
         try:
             loaded = AutoModelForCausalLM.from_pretrained(
-                source, revision=model.revision, dtype=TORCH_DTYPES[model.dtype], use_safetensors=True, **quantization
+                source,
+                revision=model.revision,
+                dtype=TORCH_DTYPES[loaded_dtype(self.recipe)],
+                use_safetensors=True,
+                **quantization,
             )
             tokenizer = AutoTokenizer.from_pretrained(source, revision=model.revision)
         except (OSError, ValueError) as error:

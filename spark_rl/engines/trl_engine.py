@@ -29,18 +29,29 @@ from spark_rl.engines.base import (
     TrainJob,
     TrainResult,
 )
+from spark_rl.engines.canary_hooks import WeightCanary
+from spark_rl.engines.cpu_vllm import read_live_weights
 from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
+from spark_rl.engines.movement_watch import MovementWatch
+from spark_rl.engines.read_back import optimizer_state, read_back
 from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
 from spark_rl.models import WITHOUT_A_HUB
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
 from spark_rl.rollout.plan import Plan
+from spark_rl.units import GIB
 
 TOKENS_PER_GENERATION_BATCH = 64 * 1024
 """Prompt + completion tokens sampled at once outside training: bounds the KV cache of probes and evaluation."""
 
 TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def loaded_dtype(recipe: Recipe) -> str:
+    """fp32 where full fine-tuning keeps fp32 master weights: they are the weights, and autocast computes in bf16."""
+    full = recipe.tuning.method == "full" and recipe.tuning.master_weights == "fp32"
+    return "float32" if full else recipe.model.dtype
 
 
 class TrlEngine:
@@ -57,6 +68,10 @@ class TrlEngine:
 
     def load(self) -> None:
         torch.manual_seed(self.recipe.grpo.seed)
+        cap = self.recipe.memory.memory_cap_gib
+        if cap and self.place.has_cuda:
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, cap * GIB / total))
         self.model, self.tokenizer = self._load()
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
@@ -167,43 +182,50 @@ class TrlEngine:
         config = GRPOConfig(**known)
         recorder = RewardRecorder(job)
         callback = HookCallback(job)
-        trainer = GRPOTrainer(
-            model=self.model,
-            reward_funcs=recorder.functions(),
-            args=config,
-            # Rewards find their columns by row_index: rows may hold values that a table of columns cannot.
-            train_dataset=Dataset.from_list(
-                [{"prompt": example.prompt, "row_index": index} for index, example in enumerate(job.examples)]
-            ),
-            processing_class=self.tokenizer,
-            callbacks=[callback],
-            peft_config=self._peft_config(),
-        )
+        movement = MovementWatch(recipe, lambda report: job.note("weights_moved", {"message": report.words()}))
+        with added_llm_arguments(self.plan, on_cpu=not self.place.has_cuda):
+            trainer = GRPOTrainer(
+                model=self.model,
+                reward_funcs=recorder.functions(),
+                args=config,
+                # Rewards find their columns by row_index: rows may hold values that a table of columns cannot.
+                train_dataset=Dataset.from_list(
+                    [{"prompt": example.prompt, "row_index": index} for index, example in enumerate(job.examples)]
+                ),
+                processing_class=self.tokenizer,
+                callbacks=[callback, movement],
+                peft_config=self._peft_config(),
+            )
         callback.trainer = trainer
         from transformers.trainer_callback import PrinterCallback
 
         trainer.remove_callback(PrinterCallback)
-        found = [*lost, *differences(known, trainer.args, self.place)]
-        announce(Effective(self._effective_values(trainer, known), tuple(found), installed_versions()))
-        stop_on_unexplained(found)
+        if self.plan.route.name in ("shared", "colocate", "server"):
+            canary = WeightCanary(trainer, recipe, lambda row: job.note("canary_compared", row), self.encode)
+            canary.attach()
+            recorder.on_prompts = canary.on_prompts
+        settings = [*lost, *differences(known, trainer.args, self.place)]
+
+        def read() -> Effective:
+            values, found = read_back(trainer, recipe, self.plan, self.place)
+            fields = {key: plain(getattr(trainer.args, key)) for key in known}
+            plan = {"plan": self.plan.to_json()}
+            return Effective({**fields, **values, **plan}, (*settings, *found), installed_versions())
+
+        def before_first_step() -> None:
+            effective = read()
+            announce(effective)
+            stop_on_unexplained(effective.differences)
+
+        def after_first_step() -> None:
+            effective = read()
+            announce(dataclasses.replace(effective, values={**effective.values, **optimizer_state(trainer)}))
+
+        callback.before_first_step, callback.after_first_step = before_first_step, after_first_step
         started = time.monotonic()
         trainer.train(resume_from_checkpoint=str(job.resume_from) if job.resume_from else None)
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         return TrainResult(trainer.state.global_step, callback.stopped, time.monotonic() - started)
-
-    def _effective_values(self, trainer: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-        parameters = list(trainer.model.parameters())
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        return {
-            **{key: plain(getattr(trainer.args, key)) for key in asked},
-            "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
-            "model_class": f"{type(trainer.model).__module__}.{type(trainer.model).__qualname__}",
-            "device": str(trainer.accelerator.device),
-            "num_parameters": sum(parameter.numel() for parameter in parameters),
-            "num_trained_parameters": sum(parameter.numel() for parameter in trained),
-            "trained_dtypes": sorted({str(parameter.dtype) for parameter in trained}),
-            "max_seq_length": getattr(trainer.model, "max_seq_length", None),
-        }
 
     def save(self, path: Path) -> None:
         model = self.model
@@ -220,6 +242,7 @@ class RewardRecorder:
     def __init__(self, job: TrainJob) -> None:
         self._job = job
         self._columns: dict[str, list[float | None]] = {}
+        self.on_prompts: Callable[[Sequence[Any]], None] = lambda prompts: None
 
     def functions(self) -> list[Callable[..., list[float | None]]]:
         return [self._function(index, part.name) for index, (part, _) in enumerate(self._job.composite.parts)]
@@ -257,6 +280,12 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
         self._job = job
         self.stopped = False
         self.trainer: Any = None
+        self.before_first_step: Callable[[], None] = lambda: None
+        self.after_first_step: Callable[[], None] = lambda: None
+        self._num_steps = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.before_first_step()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not logs or "train_runtime" in logs:
@@ -271,6 +300,9 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
                 )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        self._num_steps += 1
+        if self._num_steps == 1:
+            self.after_first_step()
         command: Command = self._job.hooks.poll(state.global_step)
         if command.shed and self.trainer is not None:
             self._job.hooks.on_shed(shed_memory(self.trainer))
@@ -285,6 +317,24 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         (path / COMPLETE_MARK).touch()
         self._job.hooks.on_checkpoint(path, state.global_step)
+
+
+@contextlib.contextmanager
+def added_llm_arguments(plan: Plan, on_cpu: bool) -> Iterator[None]:
+    """While TRL builds its colocated engine: the arguments that GRPOConfig has no field for, under vLLM's own names."""
+    if plan.route.name != "colocate":
+        yield
+        return
+    from trl.generation import vllm_generation
+
+    if on_cpu:
+        read_live_weights()
+    build = vllm_generation.LLM
+    vllm_generation.LLM = lambda **arguments: build(**{**arguments, **plan.llm_arguments})
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = build
 
 
 def stop_on_unexplained(found: Sequence[Difference]) -> None:

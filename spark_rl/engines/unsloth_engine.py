@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from spark_rl.engines.trl_engine import TORCH_DTYPES, TrlEngine, hub_error
+from spark_rl.engines.trl_engine import TORCH_DTYPES, TrlEngine, hub_error, loaded_dtype
 from spark_rl.models import resolve_model
 
 
@@ -34,7 +34,7 @@ class UnslothEngine(TrlEngine):
                 model_name=str(resolve_model(model.id)),
                 revision=model.revision,
                 max_seq_length=model.max_seq_length,
-                dtype=TORCH_DTYPES[model.dtype],
+                dtype=TORCH_DTYPES[loaded_dtype(recipe)],
                 load_in_4bit=model.quantization == "bnb-4bit",
                 load_in_8bit=model.quantization == "bnb-8bit",
                 full_finetuning=full,
@@ -42,9 +42,7 @@ class UnslothEngine(TrlEngine):
                 offload_embedding=memory.offload_embedding,
                 unsloth_tiled_mlp=memory.unsloth_tiled_mlp,
                 random_state=recipe.grpo.seed,
-                fast_inference=False,
-                # The CPU backend hands names it does not know to the model class, so this one only where it is meant.
-                **({"load_in_fp8": True} if model.quantization == "fp8" else {}),
+                **self._gpu_arguments(),
             )
         except (OSError, ValueError) as error:
             raise hub_error(model.id, error) from None
@@ -61,6 +59,27 @@ class UnslothEngine(TrlEngine):
                 random_state=recipe.grpo.seed,
             )
         return loaded, tokenizer
+
+    def _gpu_arguments(self) -> dict[str, Any]:
+        """Only where they are meant: the CPU backend hands names it does not know to the model class."""
+        recipe = self.recipe
+        shared = self.plan.route.name == "shared"
+        found: dict[str, Any] = {"fast_inference": shared}
+        if recipe.model.quantization == "fp8":
+            found["load_in_fp8"] = True
+        if self.place.has_cuda and recipe.tuning.method == "full":
+            found["float32_mixed_precision"] = recipe.tuning.master_weights == "fp32"
+        if shared:
+            vllm = recipe.vllm
+            found |= {
+                "gpu_memory_utilization": vllm.gpu_memory_utilization,
+                "max_lora_rank": recipe.lora.r,
+                "float8_kv_cache": vllm.kv_cache_dtype == "fp8",
+                "enforce_eager": vllm.enforce_eager,
+                "enable_prefix_caching": vllm.enable_prefix_caching,
+                "unsloth_vllm_standby": vllm.standby,
+            }
+        return found
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:

@@ -1,0 +1,234 @@
+"""What was really built, read from the libraries' objects once the optimizer exists: values, and differences from the recipe.
+
+A difference with a reason is known and said; one without stops the run. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spark_rl.engines.base import Difference
+from spark_rl.engines.grpo_config import Place
+from spark_rl.recipe import Recipe
+from spark_rl.rollout.plan import Plan
+
+FULL_PRECISION = "float32"
+
+
+def read_back(trainer: Any, recipe: Recipe, plan: Plan, place: Place) -> tuple[dict[str, Any], list[Difference]]:
+    """Values for effective.json, and every difference beyond the fields of GRPOConfig."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    readers = (_classes, _lengths, _dtypes, _adapters, _optimizer, _engine, _stop_tokens)
+    values: dict[str, Any] = {}
+    found: list[Difference] = []
+    for reader in readers:
+        more, differing = reader(trainer, model, recipe, plan, place)
+        values |= more
+        found += differing
+    return values, found
+
+
+Answer = tuple[dict[str, Any], list[Difference]]
+
+
+def _classes(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    import trl
+
+    values = {
+        "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
+        "model_class": f"{type(model).__module__}.{type(model).__qualname__}",
+        "trl.GRPOTrainer": trl.GRPOTrainer.__name__,
+    }
+    name = type(trainer).__name__
+    if place.engine != "unsloth" or "Unsloth" in name:
+        return values, []
+    why = None if place.has_cuda else "on a machine without a GPU Unsloth trains with TRL's own trainer"
+    return values, [Difference("trainer_class", "UnslothGRPOTrainer", name, why)]
+
+
+def _lengths(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    asked, effective = recipe.model.max_seq_length, getattr(model, "max_seq_length", None)
+    if effective is None or effective >= asked:
+        return {"max_seq_length": effective}, []
+    return {"max_seq_length": effective}, [Difference("model.max_seq_length", asked, effective, None)]
+
+
+def dtype_counts(parameters: Sequence[Any]) -> dict[str, int]:
+    """Number of weights per dtype."""
+    counts: Counter[str] = Counter()
+    for parameter in parameters:
+        counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    return dict(counts)
+
+
+def _dtypes(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    parameters = list(model.parameters())
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    head = model.get_output_embeddings()
+    values = {
+        "device": str(trainer.accelerator.device),
+        "num_parameters": sum(parameter.numel() for parameter in parameters),
+        "num_trained_parameters": sum(parameter.numel() for parameter in trained),
+        "dtypes": dtype_counts(parameters),
+        "trained_dtypes": dtype_counts(trained),
+        "lm_head_dtype": None if head is None else str(head.weight.dtype).removeprefix("torch."),
+    }
+    wanted = trained_dtype(recipe)
+    found = []
+    for dtype in values["trained_dtypes"]:
+        if dtype == wanted:
+            continue
+        narrow = recipe.tuning.method == "qlora" and place.engine == "unsloth"
+        why = "Unsloth keeps the adapters of a 4-bit base in 16 bits" if narrow else None
+        found.append(Difference("trained weights", wanted, dtype, why))
+    return values, found
+
+
+def trained_dtype(recipe: Recipe) -> str:
+    """Adapters are fp32; full fine-tuning trains what `tuning.master_weights` says."""
+    if recipe.tuning.method != "full" or recipe.tuning.master_weights == "fp32":
+        return FULL_PRECISION
+    return recipe.model.dtype
+
+
+def _adapters(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    if recipe.tuning.method == "full":
+        return {"lora_wrapped": None}, []
+    asked = recipe.lora.target_modules
+    wrapped: Counter[str] = Counter()
+    present: Counter[str] = Counter()
+    for name, module in model.named_modules():
+        last = name.rpartition(".")[2]
+        if last in asked and (hasattr(module, "lora_A") or hasattr(module, "weight")):
+            present[last] += 1
+            wrapped[last] += hasattr(module, "lora_A")
+    found = [
+        Difference(f"lora.target_modules: {target}", present[target] or "a layer", wrapped[target], None)
+        for target in asked
+        if wrapped[target] != present[target] or not present[target]
+    ]
+    return {"lora_wrapped": dict(wrapped)}, found
+
+
+OPTIMIZER_WORDS = {
+    "adamw_8bit": "8bit",
+    "adamw_bnb_8bit": "8bit",
+    "paged_adamw_8bit": "8bit",
+    "adamw_torch_8bit": "8bit",
+}
+
+
+def _optimizer(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    built = trainer.optimizer
+    inner = getattr(built, "optimizer", built)
+    if inner is None:
+        return {"optimizer_class": None}, []
+    name = f"{type(inner).__module__}.{type(inner).__qualname__}"
+    rounds = getattr(inner, "bf16_stochastic_round", None)
+    values = {"optimizer_class": name, "bf16_stochastic_round": rounds}
+    found = []
+    if recipe.tuning.method == "full" and recipe.tuning.master_weights == "stochastic" and not rounds:
+        why = "the optimizer was replaced, see optim; the weights' movement is measured" if not place.has_cuda else None
+        found.append(Difference("tuning.master_weights", "stochastic", name, why))
+    wanted = OPTIMIZER_WORDS.get(
+        trainer.args.optim if isinstance(trainer.args.optim, str) else trainer.args.optim.value
+    )
+    if wanted and wanted not in name.lower():
+        found.append(Difference("grpo.optim", recipe.grpo.optim, name, None))
+    return values, found
+
+
+def optimizer_state(trainer: Any) -> dict[str, Any]:
+    """Bytes of optimizer state by device and dtype, after a step."""
+    inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    held: Counter[str] = Counter()
+    for state in inner.state.values():
+        for value in state.values():
+            if hasattr(value, "element_size"):
+                dtype = str(value.dtype).removeprefix("torch.")
+                pinned = " pinned" if value.device.type == "cpu" and value.is_pinned() else ""
+                held[f"{value.device.type}{pinned} {dtype}"] += value.numel() * value.element_size()
+    return {"optimizer_state_bytes": dict(held)}
+
+
+def _engine(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    route = plan.route.name
+    generation = getattr(trainer, "vllm_generation", None)
+    llm = getattr(generation, "llm", None)
+    values: dict[str, Any] = {"route": route, "vllm_engine": None if llm is None else type(llm).__name__}
+    if route in ("native", "scripted"):
+        return values, []
+    if route == "server":
+        mode = getattr(generation, "mode", None)
+        return values, [] if mode == "server" else [Difference("rollout.kind", "vllm_server", mode, None)]
+    if llm is None:
+        return values, [Difference("rollout.kind", recipe.rollout.kind, "no vLLM engine", None)]
+    if route == "shared" and not hasattr(model, "vllm_engine"):
+        return values, [Difference("rollout.kind", recipe.rollout.kind, "a model without vllm_engine", None)]
+    return _engine_settings(values, llm, generation, recipe, plan, place)
+
+
+def _engine_settings(
+    values: dict[str, Any], llm: Any, generation: Any, recipe: Recipe, plan: Plan, place: Place
+) -> Answer:
+    config = llm.llm_engine.vllm_config
+    effective: Mapping[str, Any] = {
+        "sleep": bool(config.model_config.enable_sleep_mode) and bool(generation.enable_sleep_mode),
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "enforce_eager": config.model_config.enforce_eager,
+        "enable_prefix_caching": config.cache_config.enable_prefix_caching,
+        "kv_cache_dtype": config.cache_config.cache_dtype,
+        "gpu_memory_utilization": config.cache_config.gpu_memory_utilization,
+        "kv_cache_memory_bytes": getattr(config.cache_config, "kv_cache_memory_bytes", None),
+        "max_model_len": config.model_config.max_model_len,
+        "shares_weights": bool(getattr(llm, "shared_weights", False)),
+    }
+    values = {**values, "vllm": dict(effective)}
+    found = []
+    sleeps = recipe.vllm.standby if plan.route.name == "shared" else recipe.vllm.sleep
+    if effective["sleep"] != sleeps:
+        why = None if place.has_cuda else "vLLM cannot sleep on a CPU"
+        found.append(Difference("vllm.sleep", sleeps, effective["sleep"], why))
+    for key, asked in plan.llm_arguments.items():
+        if effective[key] == asked or (key == "kv_cache_dtype" and asked == "auto"):
+            continue
+        on_cpu = not place.has_cuda and key in ("enforce_eager", "enable_prefix_caching", "dtype")
+        why = "vLLM's CPU platform decides this itself" if on_cpu else None
+        found.append(
+            Difference(f"vllm.{key}" if key != "dtype" else "model.dtype (engine)", asked, effective[key], why)
+        )
+    asked_share = recipe.vllm.gpu_memory_utilization
+    if place.has_cuda and abs(effective["gpu_memory_utilization"] - asked_share) > 0.005:
+        noted = any(note.key == "vllm.gpu_memory_utilization" for note in plan.notes)
+        shared = plan.route.name == "shared"
+        why = "Unsloth counts it from free memory, and standby takes its own tier" if noted or shared else None
+        found.append(Difference("vllm.gpu_memory_utilization", asked_share, effective["gpu_memory_utilization"], why))
+    return values, found
+
+
+def _stop_tokens(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    """The sampler must stop where the trainer takes a completion to be finished, or every answer looks cut off."""
+    tokenizer = trainer.processing_class
+    values: dict[str, Any] = {
+        "eos_token_id": tokenizer.eos_token_id,
+        "has_chat_template": bool(tokenizer.chat_template),
+    }
+    llm = getattr(getattr(trainer, "vllm_generation", None), "llm", None)
+    if llm is None:
+        ends = _ids(getattr(model.generation_config, "eos_token_id", None))
+    else:
+        ends = _ids(getattr(llm.llm_engine.vllm_config.model_config.hf_config, "eos_token_id", None))
+        ends |= _ids(llm.llm_engine.vllm_config.model_config.try_get_generation_config().get("eos_token_id"))
+        ends |= _ids(llm.get_tokenizer().eos_token_id)
+    values["sampler_stop_tokens"] = sorted(ends)
+    if tokenizer.eos_token_id in ends or not ends:
+        return values, []
+    return values, [Difference("stop tokens", tokenizer.eos_token_id, sorted(ends), None)]
+
+
+def _ids(value: Any) -> set[int]:
+    if value is None:
+        return set()
+    return {int(one) for one in value} if isinstance(value, list | tuple) else {int(value)}
