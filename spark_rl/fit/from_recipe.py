@@ -17,6 +17,7 @@ from spark_rl.fit.workload import Checkpointing, EngineSettings, LossKind, Tunin
 from spark_rl.host import Machine
 from spark_rl.modelcard import ModelCard
 from spark_rl.recipe import Recipe
+from spark_rl.rollout.levers import lever_notes
 from spark_rl.rollout.plan import refusals
 from spark_rl.units import GIB
 
@@ -65,7 +66,7 @@ def workload_from_recipe(recipe: Recipe, machine: Machine, card: ModelCard) -> W
         tokens_per_row=length,
         completion_tokens_per_row=grpo.max_completion_length + 1,
         accumulates=grpo.gradient_accumulation_steps > 1,
-        checkpointing=_checkpointing(recipe, machine, notes),
+        checkpointing=_checkpointing(recipe, machine),
         loss=_loss(recipe, unsloth),
         tiled_mlp=recipe.memory.unsloth_tiled_mlp and unsloth,
         kernels="unsloth" if unsloth else None,
@@ -78,7 +79,7 @@ def workload_from_recipe(recipe: Recipe, machine: Machine, card: ModelCard) -> W
         engine=_engine(recipe, machine, notes),
     )
     work = _with_mini_batches(work, recipe, machine, unsloth, notes)
-    return replace(work, notes=tuple(notes))
+    return replace(work, notes=(*dict.fromkeys((*notes, *lever_words(recipe, machine))),))
 
 
 def _refuse_conflicts(recipe: Recipe, machine: Machine) -> None:
@@ -86,10 +87,21 @@ def _refuse_conflicts(recipe: Recipe, machine: Machine) -> None:
     planned as native generation."""
     if machine.kind == "cpu":
         return
-    keys = ("rollout.kind", "model.quantization", "tuning.method", "memory.alloc_conf")
-    found = [refusal for refusal in refusals(recipe, machine) if refusal.key in keys]
+    found = [refusal for refusal in refusals(recipe, machine) if refusal.key in CONFLICT_KEYS]
     if found:
         raise Refused(found[0].reason, hint="; or ".join(found[0].ways_out))
+
+
+CONFLICT_KEYS = ("rollout.kind", "model.quantization", "tuning.method", "memory.alloc_conf")
+
+
+def lever_words(recipe: Recipe, machine: Machine) -> list[str]:
+    """What each lever does not do here: no effect, another effect, or refused when the run starts."""
+    words = [note.text for note in lever_notes(recipe, machine) if note.key != "vllm.gpu_memory_utilization"]
+    for refusal in refusals(recipe, machine):
+        if refusal.key not in CONFLICT_KEYS:
+            words.append(f"{refusal.key}: {refusal.reason} (a run would be refused; {refusal.ways_out[0]})")
+    return words
 
 
 def _optimizer(recipe: Recipe, machine: Machine, notes: list[str]) -> str:
@@ -99,21 +111,13 @@ def _optimizer(recipe: Recipe, machine: Machine, notes: list[str]) -> str:
         return "adamw_torch_fused"
     if recipe.tuning.master_weights == "stochastic" and recipe.tuning.method == "full" and "8bit" in name:
         return "adamw_torch_8bit"
-    if machine.is_unified and name.startswith("paged"):
-        notes.append(f"optim {name}: paging frees nothing on unified memory, both sides are the same DRAM")
     return name
 
 
-def _checkpointing(recipe: Recipe, machine: Machine, notes: list[str]) -> Checkpointing:
+def _checkpointing(recipe: Recipe, machine: Machine) -> Checkpointing:
     mode = recipe.memory.gradient_checkpointing
-    if mode == "unsloth":
-        if machine.kind == "cpu" or recipe.engine.name != "unsloth":
-            notes.append('memory.gradient_checkpointing "unsloth" acts like "on" here')
-            return "on"
-        if machine.is_unified:
-            notes.append(
-                'memory.gradient_checkpointing "unsloth" parks activations in the same DRAM: it frees nothing here'
-            )
+    if mode == "unsloth" and (machine.kind == "cpu" or recipe.engine.name != "unsloth"):
+        return "on"
     return mode
 
 
@@ -144,8 +148,6 @@ def _engine(recipe: Recipe, machine: Machine, notes: list[str]) -> EngineSetting
         )
     sleeps = standby if kind == "unsloth_vllm" else vllm.sleep
     level = (2 if standby else vllm.sleep_level) if sleeps else 0
-    if level == 1 and machine.is_unified:
-        notes.append("vllm.sleep_level 1 parks the weights in the same DRAM: it frees only the KV cache here; use 2")
     return EngineSettings(
         kind="shared" if kind == "unsloth_vllm" else "colocate",
         utilization=share,

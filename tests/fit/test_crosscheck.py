@@ -57,6 +57,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "4-layer Gemma-2": ("gemma2", SYNTHETIC, 2, 64),
     "4-layer MoE": ("qwen3_moe", {**SYNTHETIC, "moe_intermediate_size": 128, "num_experts": 8, "num_experts_per_tok": 2}, 2, 64),
 }  # fmt: skip
+DTYPES = ("float32", "bfloat16")
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -141,10 +142,21 @@ def _predicted(work: Workload) -> Counted:
     )
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["no checkpointing", "checkpointing"])
-@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", MODELS)
+SMALL = [name for name in MODELS if name != "SmolLM2-135M"]
+STEPS = [
+    *[
+        (name, dtype, lora, off)
+        for name in SMALL
+        for dtype in DTYPES
+        for lora in (False, True)
+        for off in (False, True)
+    ],
+    ("SmolLM2-135M", "float32", False, True),
+    ("SmolLM2-135M", "bfloat16", True, False),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "lora", "checkpointing"), STEPS)
 def test_predicted_bytes_agree_with_torch_within_5_percent(
     name: str, dtype: str, lora: bool, checkpointing: bool
 ) -> None:

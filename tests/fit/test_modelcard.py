@@ -35,7 +35,9 @@ def test_every_public_configuration_is_counted_to_the_parameter(cases_dir: Path)
 @pytest.mark.cases
 def test_every_public_configuration_has_the_published_cache_bytes_per_token(cases_dir: Path) -> None:
     rows = read_rows(cases_dir / "memory" / "model_configs.jsonl")
-    wrong = [row["model"] for row in rows if model_row(row)["kv_bytes_per_token_bf16"] != row["kv_bytes_per_token_bf16"]]
+    wrong = [
+        row["model"] for row in rows if model_row(row)["kv_bytes_per_token_bf16"] != row["kv_bytes_per_token_bf16"]
+    ]
     assert wrong == []
 
 
@@ -43,7 +45,9 @@ def test_every_public_configuration_has_the_published_cache_bytes_per_token(case
 def test_embedding_and_output_layer_are_told_apart(cases_dir: Path) -> None:
     for row in read_rows(cases_dir / "memory" / "model_configs.jsonl"):
         card = card_of_row(row)
-        assert (card.embedding_count, card.head_count) == (row["params_embedding"], row["params_lm_head_untied"]), row["model"]
+        assert (card.embedding_count, card.head_count) == (row["params_embedding"], row["params_lm_head_untied"]), row[
+            "model"
+        ]
 
 
 def test_every_shipped_card_can_be_read() -> None:
