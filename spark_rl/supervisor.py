@@ -103,6 +103,7 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
             telemetry,
             settings=recipe.guard.model_dump(exclude={"worker_budget_gib"}),
             planned_peak_bytes=_planned_peak_bytes(run),
+            unified=(read_json(run.host) or {}).get("kind") == "unified",
             row_seconds=recipe.guard.sample_seconds,
         )
         stop = StopRequest(run)

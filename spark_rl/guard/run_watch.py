@@ -61,16 +61,19 @@ class RunWatch:
         *,
         settings: Mapping[str, float | None] | None = None,
         planned_peak_bytes: int | None = None,
+        unified: bool = False,
         row_seconds: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`settings`: the recipe's [guard]. `planned_peak_bytes`: fit's peak where host and device are one pool."""
+        """`settings`: the recipe's [guard]. `planned_peak_bytes`: fit's peak where host and device are one pool.
+        `unified`: known already, so that a driver that hangs from the start does not lower the floors."""
         self._sensors = sensors
         self._control = control
         self._events = events
         self._telemetry = telemetry
         self._settings = settings
         self._planned_peak_bytes = planned_peak_bytes
+        self._unified = unified
         self._row_seconds = row_seconds
         self._clock = clock
         self._ballast = effects.Ballast()
@@ -93,7 +96,9 @@ class RunWatch:
         """One pass. Returns the seconds to wait before the next."""
         reading = self._sensors.read()
         self._last = reading
-        guard = self._guard or self._begin(reading)
+        guard = self._guard
+        if guard is None or (reading.unified and not self._unified):
+            guard = self._begin(reading)
         actions = guard.observe(reading)
         for action in actions:
             self._carry_out(action)
@@ -117,13 +122,17 @@ class RunWatch:
         self._record_effects(reading, float("inf"))
 
     def _begin(self, reading: Reading) -> Guard:
-        """The limits depend on what the first reading shows: unified or not, and the tightest ceiling."""
+        """The limits depend on what the first reading shows: unified or not, and the tightest ceiling. A driver that answers
+        only later may raise them once more."""
         total = min((ceiling.limit_bytes for ceiling in reading.ceilings), default=None)
-        limits = limits_for(reading.unified, total, self._settings)
+        self._unified = self._unified or reading.unified
+        limits = limits_for(self._unified, total, self._settings)
         if self._planned_peak_bytes is not None and reading.headroom_bytes is not None:
             planned = reading.headroom_bytes - self._planned_peak_bytes
             limits = replace(limits, expected_low_bytes=max(planned, limits.shed_bytes))
-        self._guard = Guard(limits)
+        guard = self._guard or Guard(limits)
+        guard.limits = limits
+        self._guard = guard
         self._watcher = Watcher(Thresholds(limits.shed_bytes, limits.floor_bytes))
         self._write(
             self._events,
@@ -138,7 +147,7 @@ class RunWatch:
                 "headroom_bytes": reading.headroom_bytes,
             },
         )
-        return self._guard
+        return guard
 
     def _carry_out(self, action: Action) -> None:
         if action.kind == "kill":
