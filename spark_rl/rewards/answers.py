@@ -29,6 +29,7 @@ _LEFT_SIDE = re.compile(
     r"(?:=|\\approx|\\in(?![a-z])|\\to(?![a-z]))\s*"
 )
 _ARITHMETIC = re.compile(r"(?:[\d.\s(){}+*/^!,-]|\\times|\\cdot|\\div)+\Z")
+_POWER = re.compile(r"\d{1,6}\s*\^\s*(?:\d|\{\s*\d{1,6}\s*\})")
 _CHOICE = re.compile(r"\(?([A-Ja-j])\)?(?:\s*[.:)]\s*(.*))?\Z", re.DOTALL)
 _CHOICE_WORDS = re.compile(r"\A(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s+(?:is\s+)?", re.IGNORECASE)
 _OTHER_CHOICE = re.compile(r"(?:\(|\b)[A-J](?:\)|\b)")
@@ -70,7 +71,7 @@ class Comparison:
         if canonical(gold) == canonical(said):
             return True
         if (letter := choice_letter(gold)) and gold_number is None:
-            return choice_letter(said) == letter or None if is_choice_like(said) else False
+            return choice_letter(said, any_case=True) == letter
         gold_words, said_words = words(gold), words(said)
         if gold_words is not None:
             return gold_words == said_words
@@ -137,7 +138,9 @@ class Comparison:
             if (stripped_gold, stripped_said) != (gold, said) and depth < 6:
                 return self.equal(stripped_gold, stripped_said, depth + 1)
         gold_number = parse_quantity(gold)
-        if gold_number is not None and (gold_number.base is not None or _ARITHMETIC.match(said)):
+        if gold_number is not None and (
+            gold_number.base is not None or (_ARITHMETIC.match(said) and not _POWER.fullmatch(said))
+        ):
             return False  # an unevaluated sum or product repeats the question, it does not answer it
         said_number = parse_quantity(said)
         if said_number is not None and said_number.base is not None:
@@ -256,36 +259,35 @@ def canonical(text: str, keep_spaces: bool = False) -> str:
     text = re.sub(r"(?<=[\^_])\{([A-Za-z0-9])\}", r"\1", text)
     text = re.sub(r"(?<![\d.])(\d+(?:\.\d+)?)[eE]([+-]?\d+)(?![\d.])", r"\1 \\times 10^{\2}", text)
     text = re.sub(r"(?<![A-Za-z\\])np\.(?=[a-z])", "", text).replace("**", "^")
+    text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
     if keep_spaces:
         return " ".join(text.split())
     return "".join(text.split()).replace(r"\cdot", "").replace("*", "")
 
 
+_NO_SOLUTION = frozenset(["no solutions", "no real solution", "no real solutions", "empty set", "the empty set"])
 _SYMBOLS = re.compile(r"[A-Za-z]|[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{2,4}|(?=[A-Za-z]{2,5}\Z)[a-z]+[A-Z][A-Za-z]*")
 """Letters that are a product of symbols and no word: case matters in them ("R", "mgR", "kT")."""
 
 
 def words(text: str) -> str | None:
     """The text as lower-case words, or None when it is not made of words only ("even", "no solution", "True")."""
+    if text.strip("() {}") in (r"\emptyset", r"\varnothing", r"\{\}", r"\{ \}"):
+        return "no solution"
     plain = without_text_commands(text).strip().strip("().{}").strip()
     if not plain or not re.fullmatch(r"[A-Za-z][A-Za-z\s'’-]*", plain) or _SYMBOLS.fullmatch(plain):
         return None
-    return " ".join(plain.casefold().split())
+    folded = " ".join(plain.casefold().split())
+    return "no solution" if folded in _NO_SOLUTION else folded
 
 
-def choice_letter(text: str) -> str | None:
+def choice_letter(text: str, any_case: bool = False) -> str | None:
     """The letter of a multiple-choice answer written "B", "(B)", "B." or "B) some text", or None."""
     plain = _CHOICE_WORDS.sub("", without_text_commands(text).strip().strip("$ "))
     match = _CHOICE.fullmatch(plain)
     if match is None or (match[2] and (_OTHER_CHOICE.search(match[2]) or is_negated(match[2]))):
         return None
-    letter = match[1]
-    return letter if letter.isupper() else None
-
-
-def is_choice_like(text: str) -> bool:
-    """Whether a text can be a multiple-choice answer at all."""
-    return choice_letter(text) is not None
+    return match[1].upper() if any_case or match[1].isupper() else None
 
 
 def _cancelled(gold: Sequence[str], said: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ WHY_NONE: dict[str, str] = {
     "negated": "the stated answer is denied",
 }
 """Rules under which no answer is stated, and the reason to give."""
-MAX_STATED = 4
+MAX_STATED = 3
 """Different marked answers in one completion: more is a list of guesses, fewer is a change of mind (the last counts)."""
 
 _ANSWER_TAG = re.compile(r"<answer>", re.IGNORECASE)
@@ -107,7 +107,7 @@ def find_answer(completion: str) -> FoundAnswer:
     if text is None:
         return FoundAnswer("", "unfinished")
     if tags := _tagged(text):
-        inner = [(start, boxed[-1][1] if (boxed := boxes(body)) else body) for start, body in tags]
+        inner = [(start, boxed[-1][1] if (boxed := boxes(body)) else _unwrapped(body)) for start, body in tags]
         return _last(text, inner, "answer_tag")
     if boxed := boxes(text):
         return _last(text, boxed, "boxed")
@@ -115,8 +115,14 @@ def find_answer(completion: str) -> FoundAnswer:
         return _last(text, hashes, "hashes")
     phrases = [(match.start(), match[1]) for pattern in (_PHRASE, _LETTER_A) for match in pattern.finditer(text)]
     if phrases:
-        return _last(text, [(start, first_clause(body)) for start, body in sorted(phrases)], "phrase")
+        return _last(text, [(start, first_clause(_unwrapped(body))) for start, body in sorted(phrases)], "phrase")
     return FoundAnswer(text.strip(), "whole")
+
+
+def _unwrapped(body: str) -> str:
+    """What follows "the answer is" inside something that was already marked as the answer."""
+    inner = _PHRASE.search(body) if len(body) <= 400 else None
+    return inner[1] if inner and not is_negated(body[: inner.start(1)]) else body
 
 
 def _tagged(text: str) -> list[tuple[int, str]]:

@@ -26,7 +26,7 @@ from spark_rl.rewards.base import (
 )
 from spark_rl.rewards.extract import WHY_NONE, FoundAnswer, boxes, find_answer, is_negated, last_sentence
 from spark_rl.rewards.matching import accepted_answers
-from spark_rl.rewards.quantity import tidy
+from spark_rl.rewards.quantity import parse_quantity, tidy
 from spark_rl.rewards.workers import KillablePool
 
 MAX_COMPLETION = 200_000
@@ -165,8 +165,11 @@ def _unmarked(text: str, golds: Sequence[str]) -> tuple[str | None, str]:
     """The answer of a text that marks none: the text itself when short, or the one number of its last sentence."""
     if is_negated(text[-400:]) and not any(map(is_negated, golds)):
         return None, "no answer is marked, and the text denies something"
-    if len(text) <= 80 and len(text.split()) <= 6 and "\n" not in text:
-        return (text, "") if text else (None, "the completion is empty")
+    if not text:
+        return None, "the completion is empty"
+    numeric = all(parse_quantity(gold) is not None for gold in golds)
+    if len(text) <= 80 and len(text.split()) <= 6 and "\n" not in text and not (numeric and _is_sentence(text)):
+        return text, ""
     tokens = text[-4000:].split()
     numbers = sum(1 for token in tokens if token[:1].isdigit() or token[1:2].isdigit())
     if numbers >= 4 and 2 * numbers >= len(tokens):
@@ -178,6 +181,11 @@ def _unmarked(text: str, golds: Sequence[str]) -> tuple[str | None, str]:
     if len(values) == 1:
         return values.pop(), ""
     return None, 'no answer is marked (boxed, <answer>, ####, or "the answer is")'
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a short text says more than a number and its unit ("The total is 18")."""
+    return parse_quantity(text) is None and bool(re.search(r"[A-Za-z]{2,}|\A\s*=", text)) and "\\" not in text
 
 
 def _prompt_text(prompt: Any) -> str:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 _DECIMAL = re.compile(r"(?<![\d.\w\\])(\d*)\.(\d+)(?![\d.])")
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|lt|gt|leq|geq)(?![a-z])")
 _SUBSCRIPT = re.compile(r"_\{?\\([A-Za-z]+)\}?")
 
 
@@ -40,7 +41,12 @@ def handle(payload: dict[str, str]) -> bool:
         )
         for key in ("gold", "said")
     )
-    return bool(gold and said and verify(gold, said, timeout_seconds=None))
+    if not gold or not said:
+        return False
+    if verify(gold, said, timeout_seconds=None):
+        return True
+    # An inequality is an interval only when it stands on the gold's side.
+    return bool(_INEQUALITY.search(payload["said"])) and bool(verify(said, gold, timeout_seconds=None))
 
 
 def prepared(expression: str) -> str:

@@ -130,6 +130,17 @@ _COMPARISONS = frozenset(
 )
 
 
+_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_ONES += ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+NUMBER_WORDS = {word: number for number, word in enumerate(_ONES)}
+NUMBER_WORDS |= {word: 10 * number for number, word in enumerate(_TENS, start=2)}
+NUMBER_WORDS |= {
+    f"{ten}-{_ONES[one]}": 10 * number + one for number, ten in enumerate(_TENS, start=2) for one in range(1, 10)
+}
+_RECURRING = re.compile(r"(-?)(\d{0,12})\.(\d{0,12})\\overline\s*\{?(\d{1,12})\}?")
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One exact number as written."""
@@ -203,8 +214,13 @@ def parse_quantity(text: str) -> Quantity | None:
     text = tidy(text)
     if _INTEGER.match(text):
         return Quantity(Fraction(int(text)))
-    if not text or len(text) > 2 * MAX_DIGITS or not any(character.isdigit() for character in text):
+    if not text or len(text) > 2 * MAX_DIGITS:
         return None
+    if not any(character.isdigit() for character in text):
+        spelled = NUMBER_WORDS.get(text.casefold())
+        return None if spelled is None else Quantity(Fraction(spelled))
+    if recurring := _RECURRING.fullmatch(text):
+        return Quantity(_recurring(recurring))
     if "\\" in text:
         text = without_text_commands(text).strip()
     if text.startswith("{") and text.endswith("}") and text.count("{") == 1:
@@ -287,6 +303,14 @@ def _scaled(match: re.Match[str]) -> tuple[Fraction, bool, int] | None:
     if abs(exponent) > MAX_EXPONENT:
         return None
     return value * Fraction(10) ** exponent, True, digits
+
+
+def _recurring(match: re.Match[str]) -> Fraction:
+    """0.1\\overline{6} is 1/6."""
+    sign, whole, fixed, period = match.groups()
+    value = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
+    value += Fraction(int(period), 10 ** len(fixed) * (10 ** len(period) - 1))
+    return -value if sign else value
 
 
 def _decimal(text: str) -> Fraction:
