@@ -77,9 +77,9 @@ class Report:
         }
         lines = []
         for check in sorted(self.checks, key=lambda check: order.index(check.status)):
-            lines += _wrapped(f"{marks[check.status]:<6}{check.id:<9}{check.title}: {check.evidence}", width, 15)
+            lines += _wrapped(f"{marks[check.status]:<6}{check.id:<10}{check.title}: {check.evidence}", width, 16)
             if check.fix and check.status in ("blocked", "warning", "info"):
-                lines += _wrapped(f"{'':15}-> {check.fix}", width, 18)
+                lines += _wrapped(f"{'':16}-> {check.fix}", width, 19)
         counts = {status: sum(check.status == status for check in self.checks) for status in ("blocked", "warning")}
         lines.append(
             f"verdict: {self.verdict} ({counts['blocked']} blocking, {counts['warning']} warnings, {len(self.checks)} checks)"
