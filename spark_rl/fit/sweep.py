@@ -87,7 +87,7 @@ def checked_settings(recipe: Recipe, settings: Settings) -> Recipe:
     for path in settings:
         section, _, name = path.partition(".")
         try:
-            checked = SECTIONS[section].model_validate(getattr(plain, section).model_dump())
+            checked = SECTIONS[section].model_validate(getattr(plain, section).model_dump(warnings=False))
         except ValidationError as error:
             problems = [Problem("--sweep", path, fault["msg"]) for fault in error.errors()]
             raise ConfigError(problems) from None
