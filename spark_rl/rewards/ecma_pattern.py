@@ -19,6 +19,8 @@ _PROPERTIES = {
     "Lu": "[A-ZÀ-ÖØ-Þ]",
     "Ll": "[a-zß-öø-ÿ]",
 }
+_CLASS_BEFORE = re.compile(r"(?<!\\)\\[dDwWsS]\Z")
+_CLASS_AFTER = re.compile(r"\\[dDwWsS]")
 _KEPT = frozenset("sSbBtnrfv0123456789")
 
 
@@ -45,7 +47,7 @@ def _translated(pattern: str) -> str:
             continue
         if in_class:
             in_class = character != "]"
-            pieces.append("\\[" if character == "[" else character)
+            pieces.append(_class_character(pattern, index))
         elif character == "[":
             if pattern.startswith("[^]", index):
                 pieces.append(r"[\s\S]")
@@ -69,6 +71,13 @@ def _translated(pattern: str) -> str:
             pieces.append(character)
         index += 1
     return "".join(pieces)
+
+
+def _class_character(pattern: str, index: int) -> str:
+    """A plain character inside [...]: a hyphen beside a class such as \\w is a hyphen and no range."""
+    character = pattern[index]
+    beside_class = _CLASS_BEFORE.search(pattern[:index][-3:]) or _CLASS_AFTER.match(pattern, index + 1)
+    return f"\\{character}" if character == "[" or (character == "-" and beside_class) else character
 
 
 def _escape(pattern: str, index: int, in_class: bool) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 """The values of JSON Schema's "format" that are enforced, as checks for the jsonschema package.
 
-In: nothing. Out: a FormatChecker. Unknown formats (int32, color, ...) are annotations and always pass.
+In: names of formats. Out: a FormatChecker. Unknown formats (int32, color, ...) are annotations and always pass.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from spark_rl.rewards.ecma_pattern import python_pattern
+
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})\Z", re.ASCII)
 _TIME = re.compile(r"(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:[Zz]|[+-](\d{2}):(\d{2}))\Z", re.ASCII)
 _EMAIL = re.compile(r"[^@\s\"(),:;<>\[\\\]]+@(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[^\]\s]+\])\Z")
@@ -21,6 +23,7 @@ _HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\Z"
 )
 _URI_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*\Z")
+_RELATIVE_POINTER = re.compile(r"(?:0|[1-9]\d*)(?:#|(?:/(?:[^~/]|~[01])*)*)\Z")
 _JSON_POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
 
 
@@ -70,7 +73,7 @@ def _raises(parse: Callable[[str], Any]) -> Callable[[str], bool]:
     def check(text: str) -> bool:
         try:
             parse(text)
-        except ValueError:
+        except (ValueError, re.error):
             return False
         return True
 
@@ -91,18 +94,27 @@ CHECKS: dict[str, Callable[[str], bool]] = {
         bool(re.fullmatch(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text)) and bool(uuid.UUID(text))
     ),
     "json-pointer": lambda text: bool(_JSON_POINTER.match(text)),
-    "regex": _raises(re.compile),
+    "regex": _raises(python_pattern),
+    "idn-email": lambda text: text.count("@") == 1 and all(text.split("@")) and not re.search(r"\s", text),
+    "iri": lambda text: bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S*\Z", text)),
+    "relative-json-pointer": lambda text: bool(_RELATIVE_POINTER.match(text)),
+    "uri-template": lambda text: bool(re.fullmatch(r"(?:[^{}\s\"'<>\\^`|]|\{[^{}\s]+\})*", text)),
 }
 
+DRAFT_4 = frozenset({"date-time", "email", "hostname", "ipv4", "ipv6", "uri", "regex", "date", "time", "idn-email"})
+"""Enforced in drafts 3 and 4; the last four are not in their texts, but validators of those drafts know them."""
+DRAFT_6 = DRAFT_4 | {"uri-reference", "json-pointer", "uri-template"}
+DRAFT_7 = DRAFT_6 | {"iri", "relative-json-pointer"}
 
-@lru_cache(maxsize=1)
-def format_checks() -> Any:
-    """A FormatChecker with these checks; only strings can break a format."""
+
+@lru_cache(maxsize=8)
+def format_checks(names: frozenset[str]) -> Any:
+    """A FormatChecker with these of the checks; only strings can break a format."""
     from jsonschema import FormatChecker
 
     checker = FormatChecker(formats=())
-    for name, check in CHECKS.items():
-        checker.checks(name)(_for_strings(check))
+    for name in sorted(names):
+        checker.checks(name)(_for_strings(CHECKS[name]))
     return checker
 
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from spark_rl.rewards.ecma_pattern import python_pattern
-from spark_rl.rewards.json_formats import format_checks
+from spark_rl.rewards.json_formats import CHECKS, DRAFT_4, DRAFT_6, DRAFT_7, format_checks
 
 MAX_REASON = 160
 
@@ -82,8 +82,8 @@ def _validator(schema_text: str, formats: str) -> Any:
         return "it is nested too deeply"
     if reference := _unresolvable(patterned, cls):
         return f"$ref {reference!r} cannot be resolved (nothing is fetched)"
-    enforced = formats == "on" or (formats == "draft" and _enforces_formats(cls))
-    return _exact(cls)(patterned, format_checker=format_checks() if enforced else None)
+    names = frozenset(CHECKS) if formats == "on" else _draft_formats(cls) if formats == "draft" else frozenset[str]()
+    return _exact(cls)(patterned, format_checker=format_checks(names) if names else None)
 
 
 def _draft(schema: dict[str, Any] | bool) -> Any:
@@ -113,9 +113,16 @@ def _draft(schema: dict[str, Any] | bool) -> Any:
     return newest
 
 
-def _enforces_formats(cls: Any) -> bool:
+def _draft_formats(cls: Any) -> frozenset[str]:
+    """The formats that a draft asks to be enforced; none from 2019-09 on."""
     jsonschema: Any = import_module("jsonschema")
-    return cls not in (jsonschema.Draft201909Validator, jsonschema.Draft202012Validator)
+    by_draft = {
+        jsonschema.Draft3Validator: DRAFT_4,
+        jsonschema.Draft4Validator: DRAFT_4,
+        jsonschema.Draft6Validator: DRAFT_6,
+        jsonschema.Draft7Validator: DRAFT_7,
+    }
+    return by_draft.get(cls, frozenset())
 
 
 @lru_cache(maxsize=8)

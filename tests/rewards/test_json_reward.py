@@ -118,6 +118,9 @@ def test_a_pattern_that_explodes_is_stopped() -> None:
         (r"^[^]$", "\n", True),
         (r"^[[]$", "[", True),
         (r"^\p{L}+$", "aü", True),
+        (r"^[\w-.]+$", "a-b.c", True),
+        (r"^[.-\d]+$", ".-7", True),
+        (r"^[\w-z]+$", "{", False),
     ],
 )
 def test_patterns_mean_what_ecma_262_says(pattern: str, text: str, matches: bool) -> None:
