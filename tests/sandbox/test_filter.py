@@ -121,6 +121,11 @@ def test_arguments_decide(machine: str, name: str, arguments: tuple[int, ...], e
     assert answer_to(machine, name, *arguments) == expected
 
 
+@machines
+def test_the_template_filled_in_is_the_filter(machine: str) -> None:
+    assert seccomp.template(machine).program(OWN_PID) == seccomp.build(machine, OWN_PID)
+
+
 def test_a_machine_without_a_table_gets_no_filter() -> None:
     with pytest.raises(KeyError, match="no syscall table"):
         seccomp.build("riscv64", OWN_PID)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import resource
 from dataclasses import dataclass
 
@@ -37,8 +36,8 @@ def drop_to(user: int | None) -> None:
     kernel.hide_from_debuggers()
 
 
-def lock_down(limits: ProcessLimits) -> None:
-    """Resource limits, then the seccomp filter. Raises OSError or KeyError when any of it cannot be had."""
+def lock_down(limits: ProcessLimits, filter_template: seccomp.Template) -> None:
+    """Resource limits, then the seccomp filter. Raises OSError when any of it cannot be had."""
     for kind, value in (
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_AS, limits.memory_bytes),
@@ -51,4 +50,4 @@ def lock_down(limits: ProcessLimits) -> None:
     ):
         if value is not None:
             resource.setrlimit(kind, (value, value))
-    kernel.install_filter(seccomp.build(platform.machine(), os.getpid()))
+    kernel.install_filter(filter_template.program(os.getpid()))

@@ -45,8 +45,9 @@ def _judge(job: dict[str, Any], session: Session) -> dict[str, Any]:
     session.wait_until_loaded()
     asserts = job.get("asserts")
     entry = bind_entry_point(job.get("entry_point"), names)
-    names.modules = modules_meant("\n".join(asserts) if asserts else job["tests"])
-    names.asks = entry is None
+    if entry is None:
+        names.asks = True
+        names.modules = modules_meant("\n".join(asserts) if asserts else job["tests"])
     sys.modules["solution"] = solution_module(session)
     if asserts is not None:
         return _judge_asserts(asserts, names, session)

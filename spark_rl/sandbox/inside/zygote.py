@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import platform
 import select
 import signal
 import socket
@@ -20,6 +21,7 @@ import sys
 from typing import Any, NoReturn
 
 from . import candidate, judge, kernel, wire
+from . import filter as seccomp
 from .confine import ProcessLimits, drop_to, lock_down
 
 # What HumanEval-like programs import; loading one of these takes longer than the whole check.
@@ -111,6 +113,7 @@ class Zygote:
         self.control = control
         self.settings = settings
         self.limits = limits
+        self.filter_template = seccomp.template(platform.machine())  # KeyError: no table, so no worker
         self.trainer = -1
 
     def serve(self) -> NoReturn:
@@ -224,7 +227,7 @@ class Zygote:
             os.lseek(standard_input, 0, os.SEEK_SET)
             os.dup2(standard_input, 0)
             os.close(standard_input)
-        lock_down(self.limits)
+        lock_down(self.limits, self.filter_template)
         gc.enable()
         if role == ROLE_JUDGE:
             wire.send(3, {**judge.judge(job, 4), "nonce": job["nonce"]})
