@@ -25,10 +25,12 @@ from spark_rl.gate.subject import read_recipe
 from spark_rl.guard import effects
 from spark_rl.guard.action import Action
 from spark_rl.guard.run_watch import RunWatch, WorkerControl
+from spark_rl.modelcard import find_card
 from spark_rl.recipe import Recipe
 from spark_rl.rundir import JsonlWriter, RunDir, read_json, read_jsonl, write_json
 from spark_rl.runstate import describe_process, is_alive, tail_of
 from spark_rl.telemetry import Sampler
+from spark_rl.telemetry.rollout import RolloutBandwidth
 from spark_rl.units import GIB
 
 WAIT_SECONDS = 0.1
@@ -104,6 +106,7 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
             settings=recipe.guard.model_dump(exclude={"worker_budget_gib"}),
             planned_peak_bytes=_planned_peak_bytes(run),
             unified=(read_json(run.host) or {}).get("kind") == "unified",
+            rollouts=_rollout_bandwidth(run, recipe),
             row_seconds=recipe.guard.sample_seconds,
         )
         stop = StopRequest(run)
@@ -206,6 +209,26 @@ def _planned_peak_bytes(run: RunDir) -> int | None:
     fit = read_json(run.fit) or {}
     peak = fit.get("peak_high_bytes")
     return int(peak) if fit.get("one_pool") and isinstance(peak, int | float) else None
+
+
+BYTES_PER_WEIGHT = {"none": 2.0, "bnb-4bit": 0.52, "bnb-8bit": 1.0, "fp8": 1.0}
+"""Of the sampler's copy; bf16 where not quantised, NF4 with its block scales."""
+
+
+def _rollout_bandwidth(run: RunDir, recipe: Recipe) -> RolloutBandwidth | None:
+    """Bandwidth by what a decode step of this model must read; None for a model whose shape is not known."""
+    try:
+        card = find_card(recipe.model.id, recipe.model.revision)
+    except SparkError:
+        return None
+    width = (
+        4.0
+        if recipe.model.dtype == "float32" and recipe.model.quantization == "none"
+        else BYTES_PER_WEIGHT[recipe.model.quantization]
+    )
+    host = read_json(run.host) or {}
+    peak = host.get("bandwidth_bytes_per_second") if host.get("kind") in ("unified", "discrete") else None
+    return RolloutBandwidth(run.metrics, card.decode_weight_count * width, card.cache_bytes_per_token(2), peak)
 
 
 def _budget_bytes(recipe: Recipe) -> int | None:

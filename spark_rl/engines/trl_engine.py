@@ -34,6 +34,7 @@ from spark_rl.engines.cpu_vllm import read_live_weights
 from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
 from spark_rl.engines.movement_watch import MovementWatch
 from spark_rl.engines.read_back import optimizer_state, read_back
+from spark_rl.engines.rollout_clock import RolloutClock
 from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
 from spark_rl.models import WITHOUT_A_HUB
@@ -196,7 +197,7 @@ class TrlEngine:
                 callbacks=[callback, movement],
                 peft_config=self._peft_config(),
             )
-        callback.trainer = trainer
+        callback.trainer, callback.rollouts = trainer, RolloutClock(trainer)
         from transformers.trainer_callback import PrinterCallback
 
         trainer.remove_callback(PrinterCallback)
@@ -280,6 +281,7 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
         self._job = job
         self.stopped = False
         self.trainer: Any = None
+        self.rollouts: RolloutClock | None = None
         self.before_first_step: Callable[[], None] = lambda: None
         self.after_first_step: Callable[[], None] = lambda: None
         self._num_steps = 0
@@ -290,7 +292,8 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not logs or "train_runtime" in logs:
             return
-        self._job.hooks.on_metrics(state.global_step, logs)
+        rollouts = {} if self.rollouts is None else self.rollouts.take()
+        self._job.hooks.on_metrics(state.global_step, {**logs, **rollouts})
         for key in ("loss", "grad_norm"):
             value = logs.get(key)
             if isinstance(value, float) and value != value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from spark_rl.errors import RunDirError
@@ -17,12 +17,15 @@ from spark_rl.guard import effects
 from spark_rl.guard.action import Action
 from spark_rl.guard.decide import Guard
 from spark_rl.guard.limits import GuardLimits, limits_for
+from spark_rl.telemetry.bandwidth import Bandwidth
 from spark_rl.telemetry.findings import Thresholds
 from spark_rl.telemetry.reading import Reading
-from spark_rl.telemetry.watcher import Watcher
+from spark_rl.telemetry.watcher import Notice, Watcher
 
 BUSY_ROW_SECONDS = 0.1
 """Rows of telemetry.jsonl are at least this far apart, also while the guard looks thirty times a second."""
+ROLLOUT_SECONDS = 5.0
+"""Between looks at metrics.jsonl for new rollouts."""
 AFTER_SECONDS = {"shed": 30.0, "stop": 5.0, "kill": 0.5, "pause": 30.0, "resume": 5.0, "calm": 0.0}
 """When the readings after an action are recorded."""
 
@@ -31,6 +34,14 @@ class Rows(Protocol):
     """A file of the run that rows are appended to."""
 
     def append(self, row: Mapping[str, Any]) -> None: ...
+
+
+class Rollouts(Protocol):
+    """Memory bandwidth by the run's own metrics."""
+
+    newest: Bandwidth | None
+
+    def look(self) -> tuple[Notice, ...]: ...
 
 
 class Sensors(Protocol):
@@ -62,6 +73,7 @@ class RunWatch:
         settings: Mapping[str, float | None] | None = None,
         planned_peak_bytes: int | None = None,
         unified: bool = False,
+        rollouts: Rollouts | None = None,
         row_seconds: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,6 +86,8 @@ class RunWatch:
         self._settings = settings
         self._planned_peak_bytes = planned_peak_bytes
         self._unified = unified
+        self._rollouts = rollouts
+        self._next_rollout_look = float("-inf")
         self._row_seconds = row_seconds
         self._clock = clock
         self._ballast = effects.Ballast()
@@ -108,17 +122,30 @@ class RunWatch:
             self._pending.append((now + AFTER_SECONDS[action.kind], action))
         self._record_effects(reading, now)
         if actions or now >= self._next_row:
-            self._write(self._telemetry, reading.to_row())
+            self._write(self._telemetry, self._row_of_pass(reading, now))
             eager = guard.next_seconds < guard.limits.sample_seconds or bool(self._pending)
             self._next_row = now + (max(BUSY_ROW_SECONDS, guard.next_seconds) if eager else self._row_seconds)
         for notice in self._watcher.observe(reading):
             self._write(self._events, notice.to_row())
         return guard.next_seconds
 
+    def _row_of_pass(self, reading: Reading, now: float) -> dict[str, Any]:
+        """The row of telemetry.jsonl: the reading, and the bandwidth of the last rollout with the word how it was had."""
+        row = reading.to_row()
+        if self._rollouts is None:
+            return row
+        if now >= self._next_rollout_look:
+            self._next_rollout_look = now + ROLLOUT_SECONDS
+            for notice in self._rollouts.look():
+                self._write(self._events, notice.to_row())
+        newest = self._rollouts.newest
+        row["bandwidth"] = None if newest is None else asdict(newest)
+        return row
+
     def finish(self) -> None:
         """After the worker's end: one more row, and the readings after whatever was still pending."""
         reading = self._sensors.read()
-        self._write(self._telemetry, reading.to_row())
+        self._write(self._telemetry, self._row_of_pass(reading, float("inf")))
         self._record_effects(reading, float("inf"))
 
     def _begin(self, reading: Reading) -> Guard:

@@ -60,8 +60,8 @@ def energy_between(readings: Sequence[Reading], start: float, end: float) -> Ene
 def energy_of_run(readings: Sequence[Reading], metrics: Sequence[Mapping[str, Any]]) -> EnergyReport:
     """Energy from the first to the last logged step, per step and per 1,000 completion tokens.
 
-    Tokens come from `num_completion_tokens` of the rows where it is there, else from TRL's mean completion length times
-    the number of completions (`completions/mean_length` x `num_completions`); unknown stays None.
+    Tokens are those the engine counted (`rollout/num_tokens`, absent in steps that train on an earlier rollout); a run
+    whose engine counts none has no figure per token.
     """
     rows = [row for row in metrics if isinstance(row.get("t"), int | float)]
     if len(rows) < 2:
@@ -69,15 +69,5 @@ def energy_of_run(readings: Sequence[Reading], metrics: Sequence[Mapping[str, An
     total = energy_between(readings, float(rows[0]["t"]), float(rows[-1]["t"]))
     if total is None:
         return EnergyReport(None, None, None)
-    num_steps = len(rows) - 1
-    tokens = [_tokens_of(row) for row in rows[1:]]
-    known = [count for count in tokens if count is not None]
-    per_token = total.joules / sum(known) * 1000 if len(known) == len(tokens) and sum(known) > 0 else None
-    return EnergyReport(total, total.joules / num_steps, per_token)
-
-
-def _tokens_of(row: Mapping[str, Any]) -> float | None:
-    if isinstance(row.get("num_completion_tokens"), int | float):
-        return float(row["num_completion_tokens"])
-    length, count = row.get("completions/mean_length"), row.get("num_completions")
-    return float(length) * float(count) if isinstance(length, int | float) and isinstance(count, int | float) else None
+    tokens = sum(float(row.get("rollout/num_tokens") or 0) for row in rows[1:])
+    return EnergyReport(total, total.joules / (len(rows) - 1), total.joules / tokens * 1000 if tokens > 0 else None)

@@ -20,6 +20,7 @@ from spark_rl.telemetry.bandwidth import (
 from spark_rl.telemetry.energy import energy_between, energy_of_run
 from spark_rl.telemetry.reading import Reading
 from spark_rl.telemetry.replay import play, read_recording
+from spark_rl.telemetry.rollout import RolloutBandwidth, bandwidth_of_rollout
 
 from .conftest import at, healthy_gb10
 
@@ -150,6 +151,31 @@ def test_a_discrete_card_has_a_counter_and_gb10_has_none() -> None:
     assert from_counter(None, 273e9) is None
 
 
+def rollout(seconds: float) -> dict[str, float]:
+    """64 completions of up to 100 tokens from a 3 GB model."""
+    return {
+        "t": 1.0, "rollout/seconds": seconds, "rollout/num_completions": 64, "rollout/num_tokens": 5000, "rollout/num_decode_steps": 100,
+        "rollout/num_prompt_tokens": 6400,
+    }  # fmt: skip
+
+
+def test_a_rollout_reads_the_weights_at_every_step_and_the_cache_at_every_token() -> None:
+    found = bandwidth_of_rollout(rollout(2.0), 3e9, 1000.0)
+    assert found is not None
+    assert found.bytes_per_second == pytest.approx((100 * 3e9 + 5000 * (100 + 5000 / 64 / 2) * 1000) / 2)
+    assert bandwidth_of_rollout({"step": 3, "loss": 0.1}, 3e9, 1000.0) is None
+
+
+def test_slow_rollouts_are_told_at_the_third_and_their_end_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(rollout(seconds)) + "\n" for seconds in (9, 1.5, 9, 9, 9, 9, 1.5, 1.5)))
+    watched = RolloutBandwidth(path, 3e9, 0.0, GB10_PEAK_BYTES_PER_SECOND)
+    assert [notice.state for notice in watched.look()] == ["begin", "end"]
+    assert watched.look() == ()
+    assert watched.newest is not None
+    assert watched.newest.bytes_per_second == 200e9
+
+
 def test_energy_comes_from_the_counter_where_there_is_one() -> None:
     readings = [healthy_gb10(float(second)) for second in range(0, 101, 2)]
     energy = energy_between(readings, readings[0].t, readings[-1].t)
@@ -172,10 +198,7 @@ def test_energy_of_a_machine_without_power_is_unknown() -> None:
 def test_energy_per_step_and_per_thousand_tokens() -> None:
     readings = [healthy_gb10(float(second), power_watts=50.0, energy_joules=None) for second in range(0, 101, 2)]
     start = readings[0].t
-    rows = [
-        {"t": start + 10 * step, "step": step, "completions/mean_length": 100.0, "num_completions": 8}
-        for step in range(11)
-    ]
+    rows = [{"t": start + 10 * step, "step": step, "rollout/num_tokens": 800} for step in range(11)]
     report = energy_of_run(readings, rows)
     assert report.joules_per_step == pytest.approx(500, rel=0.01)
     assert report.joules_per_1000_tokens == pytest.approx(5000 / 8, rel=0.01)
