@@ -42,13 +42,19 @@ class WeightCanary:
         self.shares_weights = bool(getattr(getattr(self._generation, "llm", None), "shared_weights", False))
 
     def attach(self) -> None:
-        """Wrap the three calls. Instance attributes: nothing of the library is changed for others."""
+        """Wrap the three calls, on these instances alone."""
         generation = self._generation
         self._sync, self._generate = generation.sync_weights, generation.generate
         generation.sync_weights, generation.generate = self._on_sync, self._on_generate
         if self._can_read_weights():
             self._load = self._engine.load_weights
             self._engine.load_weights = self._on_load
+
+    def detach(self) -> None:
+        """Give the library its own functions back."""
+        self._generation.sync_weights, self._generation.generate = self._sync, self._generate
+        if self._can_read_weights():
+            self._engine.load_weights = self._load
 
     def _can_read_weights(self) -> bool:
         return self._engine is not None and not self.shares_weights and self._trainer.accelerator.num_processes == 1

@@ -201,6 +201,7 @@ class TrlEngine:
         from transformers.trainer_callback import PrinterCallback
 
         trainer.remove_callback(PrinterCallback)
+        canary: WeightCanary | None = None
         if self.plan.route.name in ("shared", "colocate", "server"):
             canary = WeightCanary(trainer, recipe, lambda row: job.note("canary_compared", row), self.encode)
             canary.attach()
@@ -224,7 +225,11 @@ class TrlEngine:
 
         callback.before_first_step, callback.after_first_step = before_first_step, after_first_step
         started = time.monotonic()
-        trainer.train(resume_from_checkpoint=str(job.resume_from) if job.resume_from else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(job.resume_from) if job.resume_from else None)
+        finally:
+            if canary is not None:
+                canary.detach()
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         return TrainResult(trainer.state.global_step, callback.stopped, time.monotonic() - started)
 
