@@ -146,7 +146,9 @@ def _mixer_saved(layer: Layer, work: Workload, size: Numbers) -> float:
         elements = attention.query_width + attention.kv_heads * attention.head_dim
         total += elements * (4 + (act if work.tuning == "full" else 0))
     if work.attention == "eager":
-        total += attention.heads * work.tokens_per_row * (4 + 2 * act)
+        # Softmax in fp32, its 16-bit copy, and K and V repeated for every query head.
+        total += attention.heads * work.tokens_per_row * (4 + (2 if act == 2 else 0))
+        total += act * (attention.heads - attention.kv_heads) * (attention.head_dim + attention.value_dim)
     return float(total)
 
 
@@ -256,6 +258,8 @@ def loss_bytes(work: Workload) -> float:
     rest = tokens * hidden * (4 + size.act)
     if work.loss == "full":
         return tokens * vocab * full_logit_bytes(work) + rest
+    if work.shard > 1 and work.loss == "fused" and work.stack.sharded_fused_logit_bytes:
+        return tokens * vocab * work.stack.sharded_fused_logit_bytes + rest
     budget = chunk_budget(work)
     if budget is not None:
         return chunk_rows(work) * vocab * _chunk_logit_bytes(work) + rest + tokens * hidden * 4

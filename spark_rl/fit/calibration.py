@@ -38,10 +38,16 @@ class Stack:
     """Tokens whose logits exist at once in a chunked or head-fused loss."""
     chunk_budget_gib: float | None = None
     """Most a chunked loss takes, where the stack sizes its chunks by memory; never more than half of what is free."""
+    sharded_fused_logit_bytes: float = 0.0
+    """Bytes per logit that appear in sharded runs although the loss is fused."""
     narrow_logits_copied: bool = False
     """Families that return 16-bit logits get one more fp32 copy under autocast (accelerate)."""
     base_follows_trained: bool = False
     """Frozen weights are held in the dtype asked for trained ones (TRL loads strings in fp32; prime-rl, litgpt)."""
+    full_default_fp32: bool = False
+    """Full tuning holds fp32 weights under autocast where no dtype is asked for (TRL loads strings so)."""
+    loads_whole: bool = False
+    """Sharded runs hold the whole model beside its shard while they start (litgpt)."""
     base_limit_bytes: int = 4
     """Frozen weights are never held wider than this (Unsloth keeps 16 bit when it computes in fp32)."""
     fused_norm: bool = False
@@ -81,6 +87,8 @@ class Stack:
     paged_steps_in_backward: bool = False
     """Full tuning with a paged optimizer steps inside the backward pass (torchtune's recipe)."""
     autocast_default: bool = False
+    attention_default: str = "sdpa"
+    """Where a row does not name the attention."""
     prompt_tokens_default: int = 256
     unpadded_share: float = 1.0
     """Share of rows x longest length that a batch without padding really holds, where only the cap is published."""
@@ -116,15 +124,20 @@ TRL = Stack(
     # Read: 8 B with the fused log-prob kernel, plus the slice's copy. Fitted: two Qwen3 QLoRA rows, 10.
     grpo_logit_bytes=10.0,
     base_follows_trained=True,
+    full_default_fp32=True,
     narrow_adapters=True,
 )
 
 STACKS: dict[str, Stack] = {
-    "fms": replace(TRANSFORMERS, name="fms", experts_are_modules=True, narrow_logits_copied=True),
+    # Fitted: Llama-3 under FSDP with the fused loss grows by 774 kB a token, 262 of them checkpoints: 4.0 B a logit.
+    "fms": replace(
+        TRANSFORMERS, name="fms", experts_are_modules=True, narrow_logits_copied=True, sharded_fused_logit_bytes=4.0
+    ),
     "liger": replace(TRANSFORMERS, name="liger", full_logit_bytes=12.0),
     "litgpt": Stack(
         "litgpt",
         base_follows_trained=True,
+        loads_whole=True,
         untied_head=True,
         head_quantised=True,
         chunk_tokens=128,
@@ -158,7 +171,9 @@ STACKS: dict[str, Stack] = {
         moe_transient_bytes=6.0,
     ),
     # Fitted: Qwen-7B and 14B, 25 to 45, most 31 to 39 (reserved; its trainer also keeps logits for accuracy).
-    "ms-swift": Stack("ms-swift", full_logit_bytes=34.0, narrow_logits_copied=False),
+    # Its tables name flash attention or nothing; nothing means attention matrices, 5 B an element by the two rows without
+    # checkpointing.
+    "ms-swift": Stack("ms-swift", full_logit_bytes=34.0, attention_default="eager"),
     "other": Stack("other", fp16_logit_bytes=8.0),
     "verl": Stack("verl", full_logit_bytes=6.0, unpadded_share=0.3),
     "openrlhf": TRANSFORMERS,

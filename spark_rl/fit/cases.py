@@ -78,10 +78,16 @@ def _targets(row: Mapping[str, Any]) -> tuple[str, ...] | str:
 def _base_bytes(row: Mapping[str, Any], stack: Stack, compute: int) -> int:
     asked = DTYPE_BYTES.get(row.get("param_dtype") or "", 0)
     if row.get("tuning") == "full":
-        return asked or 2
+        return asked or (4 if stack.full_default_fp32 else 2)
     if stack.base_follows_trained and asked:
         return asked
     return min(compute, stack.base_limit_bytes)
+
+
+def _autocast_default(row: Mapping[str, Any], stack: Stack) -> bool:
+    return stack.autocast_default or (
+        stack.full_default_fp32 and row.get("tuning") == "full" and not row.get("param_dtype")
+    )
 
 
 def _length(row: Mapping[str, Any], stack: Stack) -> int:
@@ -141,7 +147,7 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
         base_bytes=_base_bytes(row, stack, compute),
         compute_bytes=compute,
         fp16=row.get("compute_dtype") == "fp16",
-        autocast=autocast not in (None, "none") or (autocast is None and stack.autocast_default),
+        autocast=autocast not in (None, "none") or (autocast is None and _autocast_default(row, stack)),
         adapter_bytes=2
         if stack.narrow_adapters and tuning == "qlora"
         else DTYPE_BYTES.get(row.get("param_dtype") or "", 4),
@@ -155,7 +161,7 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
         accumulates=(row.get("grad_accum") or 1) > 1,
         checkpointing=checkpointing,
         loss=_LOSSES.get(row.get("loss_impl") or "", "chunked" if framework == "unsloth" else "full"),
-        attention=row.get("attention") or "sdpa",
+        attention=row.get("attention") or stack.attention_default,
         kernels=row.get("kernels"),
         stack=stack,
         gpus=int(row.get("n_gpus") or 1),
@@ -186,14 +192,14 @@ def _in_metric(phase: Phase, work: Workload, metric: str | None) -> float:
     return reserved_bytes(phase, work)
 
 
-_STEP_PHASES = ("rollout", "weight sync", "log-prob pass", "forward+backward", "optimizer step")
+_STEP_PHASES = ("load", "rollout", "weight sync", "log-prob pass", "forward+backward", "optimizer step")
 
 
 def _step_phases(work: Workload, device_total: float) -> list[Phase]:
     found = [phase for phase in run_phases(work, device_total) if phase.name in _STEP_PHASES]
     if work.method == "grpo" and work.engine.kind in ("none", "server"):
         # Rollouts of these rows ran elsewhere, or their lengths are not known.
-        found = [phase for phase in found if phase.name in ("forward+backward", "optimizer step")]
+        found = [phase for phase in found if phase.name not in ("rollout", "weight sync", "log-prob pass")]
     return found
 
 

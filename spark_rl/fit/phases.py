@@ -63,7 +63,7 @@ def run_phases(work: Workload, device_total: float, kind: MachineKind = "discret
     state = state_line(work)
     stays = [*weights, state]
 
-    phases = [_load_phase(plain, always)]
+    phases = [_load_phase(work, plain, always)]
     if work.method in ("grpo", "generate", "vllm"):
         phases.append(_rollout_phase(work, plain, state, awake, always))
     if work.method == "grpo":
@@ -154,7 +154,10 @@ def _engine_lines(work: Workload, budget: EngineBudget | None, *, asleep: bool) 
     return lines
 
 
-def _load_phase(weights: list[Line], always: list[Line]) -> Phase:
+def _load_phase(work: Workload, weights: list[Line], always: list[Line]) -> Phase:
+    if work.shard > 1 and work.stack.loads_whole:
+        whole = Line("whole model", base_model_bytes(work), "before it is sharded", "beside its shard")
+        weights = [*weights, whole]
     host = sum(line.num_bytes for line in weights if line.name == "weights")
     cache = Line("page cache", host, "the checkpoint, read once", "the kernel gives it back", "host", "system")
     return Phase("load", (*weights, *always, cache))
