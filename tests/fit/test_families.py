@@ -13,29 +13,22 @@ pytestmark = pytest.mark.train
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
-    "mistral": {},
     "mixtral": {},
     "qwen2": {},
-    "qwen3": {},
     "qwen2_moe": {},
     "qwen3_moe": {},
     "qwen3_next": {},
-    "qwen3_5_text": {},
     "gemma": {},
-    "gemma2": {},
     "gemma3_text": {},
     "gemma3n_text": {"num_hidden_layers": 12, "num_kv_shared_layers": 2},
     "gemma4_text": {"num_hidden_layers": 12, "num_kv_shared_layers": 2},
-    "phi3": {},
     "gpt_oss": {},
     "deepseek_v3": {},
-    "glm4_moe_lite": {},
     "llama4_text": {},
     "granitemoehybrid": {"layer_types": ["mamba", "mamba", "mamba", "attention"]},
     "lfm2": {},
     "falcon": {},
     "gpt_neox": {},
-    "starcoder2": {},
 }
 
 
