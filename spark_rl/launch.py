@@ -14,6 +14,7 @@ from spark_rl.host import Machine, detect_host
 from spark_rl.models import ensure_config, refuse_vision_model
 from spark_rl.recipe import Recipe, resolve
 from spark_rl.rollout.plan import Plan, plan_rollout
+from spark_rl.rollout.server import check_server
 from spark_rl.rundir import RunDir, create_run, write_json
 from spark_rl.task import Task, load_task
 from spark_rl.variants import check_variant
@@ -46,6 +47,8 @@ def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path) -> Pr
     machine = detect_host()
     plan = plan_rollout(recipe, machine)
     require_packages(plan)
+    if plan.route.name == "server":
+        check_server(recipe)
     report = fit_report(recipe, machine)
     if report.verdict == "does_not_fit":
         raise DoesNotFit(report.to_text(), "spark-rl fit --explain shows the formulas")

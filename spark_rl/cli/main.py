@@ -32,6 +32,7 @@ COMMAND_MODULES = (
     "report",
     "export",
     "monitor",
+    "launch_plan",
 )
 """In the order of `--help`: the order in which a newcomer needs them."""
 

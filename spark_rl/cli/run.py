@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def add_parsers(commands: Any) -> None:
     run = commands.add_parser("run", help="probe -> inspection gate -> train -> diagnose")
     add_new_run_options(run)
+    run.add_argument("--server", metavar="URL", help="completions from this `vllm serve` (checked before the run)")
     run.set_defaults(run=run_run)
     train = commands.add_parser("train", help="train a run that has been signed (--run RUN, or a new one)")
     add_new_run_options(train)
@@ -96,7 +97,9 @@ def new_or_existing(args: argparse.Namespace) -> RunDir:
         raise ConfigError(f"{missing} missing", "spark-rl profiles ls shows the profiles; or give --run RUN")
     from spark_rl.launch import prepare
 
-    prepared = prepare(args.profile, args.task, args.sets, root)
+    server = getattr(args, "server", None)
+    sets = [*args.sets, "rollout.kind=vllm_server", f'rollout.server_base_url="{server}"'] if server else args.sets
+    prepared = prepare(args.profile, args.task, sets, root)
     say(prepared.fit.summary())
     say(f"rollouts: {prepared.plan.route.name}: {prepared.plan.route.words}")
     for note in prepared.plan.notes:
