@@ -71,9 +71,13 @@ def test_every_attack_earns_nothing(name: str) -> None:
     assert {attack: what for attack, what in earned.items() if what[0] != 0.0} == {}
 
 
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCXYZ \n\t.,:;!?()[]{}<>\\/|$%^&*_=+-#@~`'\"éßñ漢字🙂\u200b\x00"
+"""No digit, so that no number can be hit by chance."""
+
+
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(junk=st.text(alphabet=st.characters(exclude_categories=["Nd", "Nl", "No", "Cs"]), max_size=300))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(junk=st.text(alphabet=LETTERS, max_size=200))
 def test_random_text_without_the_answer_earns_nothing(name: str, junk: str) -> None:
     reward, row, gold = CASES[name]
     if gold and normalised(gold) in normalised(junk):
@@ -105,7 +109,7 @@ MARKS = [
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(pieces=st.lists(st.sampled_from([*MARKS, "banana", "qwx", "zz "]), max_size=30))
 def test_markers_without_an_answer_earn_nothing(name: str, pieces: list[str]) -> None:
     reward, row, _ = CASES[name]

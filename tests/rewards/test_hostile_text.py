@@ -56,7 +56,7 @@ ATOMS = [
     *(r"\left(", r"\begin{pmatrix}", "\\\\", "$", "```", "```json\n", '{"a":', "[1,", '"', "\n", " ", "a", "not ", "é"),
     *("\x00", "🙂", r"5\times10^{", "%", "1/", "a b ", "and ", "B) ", "_{5}", "f(a=", "[f(", ";", "<|python_tag|>"),
 ]
-GOLDS = ("18", r"\frac{1}{2}", "1,2,3", "even", "x^2+1")
+GOLDS = ("18", "1,2,3", "x^2+1")
 
 
 def filled(atom: str) -> str:
@@ -82,7 +82,7 @@ PLAIN: dict[str, tuple[Reward[Any], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def math_answer() -> Iterator[MathAnswer]:
-    reward = MathAnswer(time_limit_s=0.5)
+    reward = MathAnswer(time_limit_s=0.2)
     yield reward
     reward.close()
     for other, _ in PLAIN.values():
@@ -101,7 +101,8 @@ def spent(reward: Reward[Any], text: str, row: dict[str, Any]) -> float:
 @pytest.mark.parametrize("name", PLAIN)
 def test_hostile_text_is_cheap_for_every_reward(name: str) -> None:
     reward, row = PLAIN[name]
-    assert max(spent(reward, text, row) for text in texts()) < CPU_LIMIT_S
+    chosen = texts()[::5] if name in ("regex", "json_schema") else texts()  # these two answer from another process
+    assert max(spent(reward, text, row) for text in chosen) < CPU_LIMIT_S
 
 
 @pytest.mark.parametrize("gold", GOLDS)
@@ -115,4 +116,4 @@ def test_pathological_expressions_are_stopped_at_the_limit(math_answer: MathAnsw
     completions = [rf"\boxed{{{expression}}}" for expression in EXPRESSIONS]
     verdicts = math_answer.judge_batch(completions, [{"answer": gold}] * len(completions))
     assert [verdict.value for verdict in verdicts] == [0.0] * len(completions)
-    assert time.monotonic() - started < 60  # each has 0.5 s of CPU; the rest is a loaded machine
+    assert time.monotonic() - started < 60  # each has 0.2 s of CPU; the rest is a loaded machine

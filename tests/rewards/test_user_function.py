@@ -100,6 +100,7 @@ def entry(answer: str = "10") -> dict[str, object]:
     return {"question": "4 + 6", "answer": answer, "metadata": {"source_dataset": "chain_sum"}}
 
 
+@pytest.mark.slow  # importing reasoning-gym takes 3 s for each task
 def test_a_scorer_judges_the_stated_answer_and_not_the_text_around_it() -> None:
     pytest.importorskip("reasoning_gym")
     reward = ReasoningGym(dataset="chain_sum")
