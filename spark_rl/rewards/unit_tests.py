@@ -38,7 +38,7 @@ class UnitTestsOptions(RewardOptions):
     time_limit_seconds: float = Field(default=5.0, gt=0, le=600)
     memory_mib: int = Field(default=1024, ge=128)
     workers: int | None = Field(default=None, ge=1)
-    """Samples checked at the same time; None: one per core."""
+    """Samples checked at the same time; None: one per core, at most 8."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class Isolation:
         self._python = this_interpreter()
         self._numbers = itertools.count()
         self.folder: Path | None = None
+        bare_root.remove_stale_folders()
         if method in ("bare_root", "landlock"):
-            bare_root.remove_stale_folders()
             self.folder = bare_root.make_private_folder()
             if method == "bare_root":
                 bare_root.build(self._python, self.folder)

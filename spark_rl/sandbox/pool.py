@@ -25,6 +25,10 @@ from spark_rl.sandbox.methods import MethodName
 from spark_rl.sandbox.warm import WarmWorker
 
 
+MAX_DEFAULT_PAIRS = 8
+"""A pair holds 35 MiB even when idle, and eight check some hundred samples a second: more than a training step draws."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """A candidate's sandbox and a judge's sandbox."""
@@ -46,7 +50,7 @@ class Sandbox:
         """Raises Refused when no isolation holds on this machine."""
         self.limits = limits or Limits()
         self.isolation = find_isolation(self.limits, only=method)
-        self.num_pairs = num_pairs or len(os.sched_getaffinity(0))
+        self.num_pairs = num_pairs or min(len(os.sched_getaffinity(0)), MAX_DEFAULT_PAIRS)
         self._pairs = [Pair(self.isolation.worker(), self.isolation.worker()) for _ in range(self.num_pairs)]
         self._free: queue.SimpleQueue[Pair] = queue.SimpleQueue()
         for pair in self._pairs:

@@ -91,6 +91,7 @@ def test_unusual_values_arrive_as_themselves(value: Any) -> None:
     ("value", "expected"),
     [
         (Counter("aab"), {"a": 2, "b": 1}),
+        ({"x": 1}.keys(), {"x"}),
         (OrderedDict(x=1), {"x": 1}),
         (namedtuple("Point", "x y")(1, 2), (1, 2)),
         (Fraction(1, 3), Fraction(1, 3)),

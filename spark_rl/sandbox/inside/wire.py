@@ -101,12 +101,15 @@ def plain(value: Any, refer: Callable[[Any], Any]) -> Any:
     return _plain_other(value, kind, refer)
 
 
+_SET_LIKE_VIEWS = (type({}.keys()), type({}.items()))  # they compare with sets as sets do
+
+
 def _plain_other(value: Any, kind: type, refer: Callable[[Any], Any]) -> Any:
     if kind in _TEXT_FORM:
         tag, write = _TEXT_FORM[kind]
         return {tag: write(value)}
-    if isinstance(value, set | frozenset):
-        name = "set" if isinstance(value, set) else "frozenset"
+    if isinstance(value, set | frozenset) or kind in _SET_LIKE_VIEWS:
+        name = "frozenset" if isinstance(value, frozenset) else "set"
         return {name: [plain(item, refer) for item in value]}
     if isinstance(value, bytes | bytearray):
         return {"bytes" if isinstance(value, bytes) else "bytearray": value.hex()}
