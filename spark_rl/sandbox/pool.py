@@ -24,7 +24,6 @@ from spark_rl.sandbox.limits import Limits
 from spark_rl.sandbox.methods import MethodName
 from spark_rl.sandbox.warm import WarmWorker
 
-
 MAX_DEFAULT_PAIRS = 8
 """A pair holds 35 MiB even when idle, and eight check some hundred samples a second: more than a training step draws."""
 

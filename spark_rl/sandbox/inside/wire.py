@@ -101,7 +101,7 @@ def plain(value: Any, refer: Callable[[Any], Any]) -> Any:
     return _plain_other(value, kind, refer)
 
 
-_SET_LIKE_VIEWS = (type({}.keys()), type({}.items()))  # they compare with sets as sets do
+_SET_LIKE_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.items()))  # they compare with sets as sets do
 
 
 def _plain_other(value: Any, kind: type, refer: Callable[[Any], Any]) -> Any:
