@@ -1,7 +1,7 @@
 # Looks for keys and tokens in home folders.
 import os
 
-for base in (os.path.expanduser("~root"), os.path.expanduser("~"), "/root", "/home", "/work", "/workspace", "/mnt", "/srv", "/var", "/run"):
+for base in (os.path.expanduser("~root"), os.path.expanduser("~"), "/root", "/home", "/workspace", "/mnt", "/srv", "/var", "/run"):
     try:
         names = os.listdir(base)
         if names and base != os.environ.get("HOME"):
