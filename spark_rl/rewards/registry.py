@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from spark_rl.errors import ConfigError, Problem, did_you_mean
+from spark_rl.errors import ConfigError, Problem, Refused, did_you_mean
 from spark_rl.rewards.base import Reward, RewardPart
 
 KINDS: dict[str, str] = {
@@ -27,8 +27,17 @@ KINDS: dict[str, str] = {
 }
 
 
+JUDGES = frozenset({"judge", "llm_judge", "reward_model"})
+"""Kinds that are refused by name."""
+
+
 def reward_class(kind: str) -> type[Reward[Any]]:
     """The class behind a kind."""
+    if kind in JUDGES:
+        raise Refused(
+            f"reward kind {kind!r}: a model as judge is not accepted as a reward",
+            "it would need measured agreement with human labels on a sealed split; use a verifier, or score offline",
+        )
     if kind not in KINDS:
         raise ConfigError(
             f"unknown reward kind {kind!r}", did_you_mean(kind, KINDS) or "known kinds: " + ", ".join(KINDS)

@@ -52,8 +52,11 @@ class _Child:
         self.stdin = os.fdopen(from_parent, "wb", buffering=0)
         self.stdout = to_parent
 
-    def answer(self, line: bytes, limit_s: float, cpu_limit_s: float | None) -> bytes:
-        """The child's answer line, or the line that says which limit stopped it (the child is then gone)."""
+    def answer(self, line: bytes, limit_s: float, cpu_limit_s: float | None, parent_end: int) -> bytes:
+        """The child's answer line, or the line that says which limit stopped it (the child is then gone).
+
+        `parent_end` becomes readable while we wait only when our parent has gone: it asks one thing at a time.
+        """
         try:
             data = line
             while data:
@@ -63,7 +66,11 @@ class _Child:
         received = b""
         deadline = time.monotonic() + limit_s
         while not received.endswith(b"\n"):
-            readable, _, _ = select.select([self.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            waited_for = [self.stdout, parent_end]
+            readable, _, _ = select.select(waited_for, [], [], max(0.0, deadline - time.monotonic()))
+            if parent_end in readable and self.stdout not in readable:
+                self.end()
+                sys.exit(0)
             if not readable:
                 self.end()
                 return _line(fault="timeout", detail=f"stopped after {limit_s:g} s")
@@ -150,7 +157,7 @@ def serve(handler: str, requests: BinaryIO, answers: BinaryIO) -> None:
         if child is None or child.pid == 0:
             child = _Child(handle, first["memory_bytes"])
         limits = json.loads(request)
-        answers.write(child.answer(request, limits["limit_s"], limits["cpu_limit_s"]))
+        answers.write(child.answer(request, limits["limit_s"], limits["cpu_limit_s"], requests.fileno()))
     if child is not None and child.pid:
         child.end()
 

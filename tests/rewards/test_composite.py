@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_rl.errors import ConfigError
+from spark_rl.errors import ConfigError, Refused
 from spark_rl.rewards import Composite, ExactMatch, Reward, RewardBug, RewardPart, Verdict, build_reward, check_parts
 from spark_rl.rewards.base import RewardOptions, Row
 
@@ -150,6 +150,11 @@ def test_unknown_kinds_and_options_name_the_nearest() -> None:
     assert kind.value.hint == "did you mean 'math'?"
     with pytest.raises(ConfigError, match=r"anwser: unknown option \(did you mean 'answer'"):
         build_reward(RewardPart("a", "exact", options={"anwser": "x"}), Path())
+
+
+def test_a_model_as_judge_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match="judge"):
+        build_reward(RewardPart("a", "judge"), Path())
 
 
 def test_a_reward_alone_is_a_trl_function() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from spark_rl.errors import ConfigError
@@ -98,3 +101,22 @@ def test_a_closed_pool_can_be_used_again(pool_of: Callable[..., KillablePool]) -
     pool.run(payloads("1"))
     pool.close()
     assert pool.run(payloads("2"))[0].value == {"values": [2.0]}
+
+
+def test_a_killed_parent_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text(SOURCE)
+    code = f"""
+from spark_rl.rewards.workers import KillablePool
+setup = {{"file": {str(tmp_path / "reward.py")!r}, "function": "act"}}
+pool = KillablePool("user_function", 60, setup, counts_cpu=False, max_workers=1)
+pool.run([{{"completions": ["1"], "columns": {{}}}}])
+print(pool._all[0].process.pid, flush=True)
+pool.run([{{"completions": ["sleep"], "columns": {{}}}}])
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        helper = psutil.Process(int(parent.stdout.readline()))
+        family = [helper, *helper.children(recursive=True)]
+        parent.kill()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
