@@ -135,7 +135,7 @@ def stated_answer(completion: str, prompt: Any, golds: Sequence[str]) -> tuple[s
     if found.rule == "whole" and asked and len(sentence := last_sentence(found.text)) >= 12 and sentence in asked:
         return None, "no answer is marked, and the last sentence repeats the prompt"
     said, why = _readable(found, completion, golds)
-    if said is not None and asked and _echoes(said, asked) and tidy(said) not in {tidy(gold) for gold in golds}:
+    if said is not None and asked and _echoes(said, asked) and not _is_given_value(said, golds):
         return None, f"{shorten(said, 40)} repeats an expression of the question"
     return said, why
 
@@ -201,6 +201,13 @@ def _prompt_text(prompt: Any) -> str:
 def _echoes(said: str, asked: str) -> bool:
     """Whether an answer is an unevaluated expression copied from the question."""
     return len(said) >= 3 and bool(_OPERATOR.search(said[1:])) and _squeezed(said) in _squeezed(asked)
+
+
+def _is_given_value(said: str, golds: Sequence[str]) -> bool:
+    """Whether a copied answer is a value as it stands: a gold's own spelling, or a fraction where the gold is one."""
+    number = parse_quantity(said)
+    is_fraction = number is not None and number.value.denominator != 1
+    return is_fraction or tidy(said) in {tidy(gold) for gold in golds}
 
 
 def _squeezed(text: str) -> str:

@@ -153,6 +153,8 @@ class Quantity:
     percent: bool = False
     unit: str | None = None
     """Unit or noun after the number, singular and lower case."""
+    is_quotient: bool = False
+    """Written as one number over another."""
     base: int | None = None
     """Number base written as a subscript; numbers in different bases are never compared by their digits."""
 
@@ -242,9 +244,14 @@ def parse_quantity(text: str) -> Quantity | None:
         if unit or percent or currency or match["plain"] is None:
             return None
         return _in_base(match["plain"], match["sign"], base)
-    if match["sign"] == "-":
-        value = -value
-    return Quantity(value, is_decimal, num_digits, percent, unit or (_currency(currency) if currency else None))
+    return Quantity(
+        value=-value if match["sign"] == "-" else value,
+        is_decimal=is_decimal,
+        num_digits=num_digits,
+        percent=percent,
+        unit=unit or (_currency(currency) if currency else None),
+        is_quotient=bool(match["fraction"] or match["over"]),
+    )
 
 
 def _currency(symbol: str) -> str | None:
@@ -367,6 +374,8 @@ def equal_quantities(
     """
     if gold.base != said.base:
         return False
+    if said.is_quotient and not gold.is_quotient and gold.value.denominator == said.value.denominator == 1:
+        return False  # 84/7 is a division to be done and not the answer 12
     pairs = [(gold.value, said.value)]
     if gold.percent != said.percent or any_percent:
         pairs += [(gold.value, said.value / 100), (gold.value / 100, said.value)]

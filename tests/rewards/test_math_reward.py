@@ -71,6 +71,7 @@ def test_a_right_number_is_read_in_every_usual_wording(math_answer: MathAnswer, 
         (r"\frac{7}{2}", "3.5"),
         (r"\frac{7}{2}", r"3\frac{1}{2}"),
         (r"\frac{7}{2}", "7/2"),
+        ("3.5", "14/4"),
         ("(1,2)", "(1, 2)"),
         (r"$\{1,2\}$", r"\{2,1\}"),
         ("1,3,9,11", "11, 9, 3 and 1"),
@@ -125,6 +126,8 @@ def test_two_spellings_of_one_answer_are_equal(math_answer: MathAnswer, gold: st
         ("18", "{1,2,18}"),
         ("18", "17 or 18"),
         ("12", "3*4"),
+        ("12", "84/7"),
+        ("12", r"\frac{84}{7}"),
     ],
 )
 def test_two_different_answers_are_not_equal(math_answer: MathAnswer, gold: str, said: str) -> None:
@@ -158,6 +161,10 @@ def test_the_prompt_or_an_expression_of_it_is_no_answer(math_answer: MathAnswer)
     assert (
         value(math_answer, r"\sqrt{2}+1", r"\boxed{\frac{1}{\sqrt{2}-1}}", r"Simplify $\frac{1}{\sqrt{2}-1}$.") == 0.0
     )
+
+
+def test_a_fraction_that_the_question_mentions_may_be_the_answer(math_answer: MathAnswer) -> None:
+    assert value(math_answer, r"\frac{1}{2}", r"\boxed{1/2}", "She eats 1/2 of it; what fraction is left over?") == 1.0
 
 
 def test_a_row_without_gold_does_not_apply(math_answer: MathAnswer) -> None:
