@@ -128,7 +128,7 @@ def test_a_variant_without_its_symptom_is_refused(spark_rl, tmp_path):
 
 
 def test_a_recipe_that_cannot_fit_ends_with_three(spark_rl, tmp_path):
-    code, _, err = run_it(
+    code, *_ = run_it(
         spark_rl, tmp_path, "--set", "grpo.per_device_train_batch_size=8000000", "--set", "grpo.num_generations=8"
     )
     assert code == 3
