@@ -66,7 +66,11 @@ def _machine(args: argparse.Namespace) -> Machine:
         raise ConfigError("--machine and --gpu-gib exclude each other")
     if args.gpu_gib is not None:
         return machine_of_size(args.gpu_gib)
-    return machine_class(args.machine) if args.machine else detect_host()
+    if args.machine:
+        return machine_class(args.machine)
+    from spark_rl.fit.measured import last_bench, with_measured_speed
+
+    return with_measured_speed(detect_host(), last_bench())
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:

@@ -11,6 +11,7 @@ import pytest
 
 from spark_rl.fit import fit_report
 from spark_rl.fit.forecast import decode_bytes_per_step, decode_step_seconds
+from spark_rl.fit.measured import bench_file, with_measured_speed
 from spark_rl.host import machine_class
 from spark_rl.modelcard import find_card
 from tests.fit.conftest import MakeRecipe
@@ -78,3 +79,26 @@ def test_the_embedded_demo_takes_seconds_not_minutes_on_a_cpu() -> None:
 
     report = fit_report(resolve("cpu-tiny"), machine_class("cpu"))
     assert 0.05 < report.step_seconds < 2
+
+
+def test_a_bench_of_this_device_replaces_the_table() -> None:
+    bench = {"device": "NVIDIA GB10", "device_read_bytes_per_second": 161e9, "matmul_flops": 36e12}
+    slow = with_measured_speed(SPARK, bench)
+    card = find_card("Qwen/Qwen3-8B")
+    assert decode_step_seconds(card, slow, 1, 100) > 1.3 * decode_step_seconds(card, SPARK, 1, 100)
+    assert "bench" in slow.source
+
+
+def test_a_bench_of_another_device_is_not_used() -> None:
+    bench = {"device": "cpu", "device_read_bytes_per_second": 10e9, "matmul_flops": 1e11}
+    assert with_measured_speed(SPARK, bench) == SPARK
+
+
+def test_a_bench_that_could_not_measure_changes_nothing() -> None:
+    assert with_measured_speed(SPARK, {"device": "NVIDIA GB10", "device_read_bytes_per_second": None}) == SPARK
+
+
+def test_the_bench_s_file_is_where_bench_keeps_it() -> None:
+    from spark_rl.bench import result_file
+
+    assert bench_file() == result_file()
