@@ -75,20 +75,26 @@ class UnitTests(Reward[UnitTestsOptions]):
     def judge_batch(self, completions: Sequence[str], rows: Sequence[Row]) -> list[Verdict]:
         """All samples of the batch at once, as many at a time as there are workers."""
         plans = [plan(text, row, self.options) for text, row in zip(completions, rows, strict=True)]
-        jobs = [one for one in plans if isinstance(one, TestJob)]
-        programs = [job for one in plans if isinstance(one, IoPlan) for job in one.jobs]
-        job_outcomes = iter(self.sandbox.check_all(jobs) if jobs else [])
-        program_outcomes = iter(self.sandbox.run_all(programs) if programs else [])
-        verdicts = []
-        for one in plans:
-            if isinstance(one, Verdict):
-                verdicts.append(one)
-            elif isinstance(one, TestJob):
-                verdicts.append(test_verdict(next(job_outcomes), self.options.partial))
-            else:
-                outcomes = [next(program_outcomes) for _ in one.jobs]
-                verdicts.append(io_verdict(one.pairs, outcomes, self.options.partial))
-        return verdicts
+        if all(isinstance(one, Verdict) for one in plans):
+            return [one for one in plans if isinstance(one, Verdict)]
+        return self.sandbox.map(self._carry_out, plans)
+
+    def _carry_out(self, one: TestJob | IoPlan | Verdict) -> Verdict:
+        if isinstance(one, Verdict):
+            return one
+        if isinstance(one, TestJob):
+            return test_verdict(self.sandbox.check(one), self.options.partial)
+        return io_verdict(one.pairs, self._run_pairs(one), self.options.partial)
+
+    def _run_pairs(self, one: IoPlan) -> list[Outcome]:
+        """Runs until the verdict is known: a program that hangs on every input must cost its limit once, not each time."""
+        outcomes: list[Outcome] = []
+        for pair, job in zip(one.pairs, one.jobs, strict=True):
+            outcomes.append(self.sandbox.run(job))
+            failed = io_failure(pair, outcomes[-1]) is not None
+            if failed and (not self.options.partial or outcomes[-1].timed_out):
+                break
+        return outcomes
 
     def close(self) -> None:
         if self._sandbox is not None:
@@ -182,21 +188,21 @@ def test_verdict(outcome: Outcome, partial: bool) -> Verdict:
 
 
 def io_verdict(pairs: Sequence[IoPair], outcomes: Sequence[Outcome], partial: bool) -> Verdict:
-    """The verdict on a program run once per pair."""
+    """The verdict on a program run once per pair; pairs it was not run on any more count as failed."""
     for outcome in outcomes:
         if outcome.sandbox_failed:
             return Verdict(None, outcome.reason, is_bug=True)
     failures = [
         f"input {shorten(pair.stdin, 40)!r}: {why}"
-        for pair, outcome in zip(pairs, outcomes, strict=True)
+        for pair, outcome in zip(pairs, outcomes, strict=False)
         if (why := io_failure(pair, outcome)) is not None
     ]
-    passes = len(pairs) - len(failures)
+    passes = len(outcomes) - len(failures)
     if not failures:
         return Verdict(1.0, f"the output is right for all {len(pairs)} inputs")
-    return Verdict(
-        passes / len(pairs) if partial else 0.0, f"{passes} of {len(pairs)} outputs are right; {failures[0]}"
-    )
+    not_run = f" ({len(pairs) - len(outcomes)} not run)" if len(outcomes) < len(pairs) else ""
+    reason = f"{passes} of {len(pairs)} outputs are right{not_run}; {failures[0]}"
+    return Verdict(passes / len(pairs) if partial else 0.0, reason)
 
 
 def io_failure(pair: IoPair, outcome: Outcome) -> str | None:

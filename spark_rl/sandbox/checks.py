@@ -101,7 +101,14 @@ def run_tests(candidate: WarmWorker, judge: WarmWorker, job: TestJob, limits: Li
     seconds = time.monotonic() - started
     reached = limit_reached(ending, output, report, limits)
     if reached is not None:
-        return Outcome(False, reached, output=output.decoded(), seconds=seconds, peak_bytes=report.peak_bytes)
+        return Outcome(
+            False,
+            reached,
+            output=output.decoded(),
+            seconds=seconds,
+            peak_bytes=report.peak_bytes,
+            timed_out=ending == "deadline",
+        )
     if verdict is None:
         reason = f"the tests ended without a verdict ({ended_how(judge_report.status)})"
         return Outcome(False, reason, output=output.decoded(), seconds=seconds, peak_bytes=report.peak_bytes)
@@ -151,6 +158,7 @@ def run_program(worker: WarmWorker, job: ProgramJob, limits: Limits) -> Outcome:
         seconds=time.monotonic() - started,
         status=report.status,
         peak_bytes=report.peak_bytes,
+        timed_out=ending == "deadline",
     )
 
 

@@ -49,5 +49,7 @@ class Outcome:
     status: int | None = None
     """Exit code of a whole program, or minus the signal; None where it was not run to its end."""
     peak_bytes: int | None = None
+    timed_out: bool = False
+    """It was still running at its deadline."""
     sandbox_failed: bool = False
     """The sandbox itself failed: a bug or a lack of resources on the host, to be counted apart."""

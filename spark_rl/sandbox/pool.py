@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
 
 from spark_rl.sandbox import checks
 from spark_rl.sandbox.detect import Isolation, find_isolation
@@ -24,6 +25,8 @@ from spark_rl.sandbox.limits import Limits
 from spark_rl.sandbox.methods import MethodName
 from spark_rl.sandbox.warm import WarmWorker
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 MAX_DEFAULT_PAIRS = 8
 """A pair holds 35 MiB even when idle, and eight check some hundred samples a second: more than a training step draws."""
 
@@ -62,9 +65,13 @@ class Sandbox:
         with self.borrowed() as pair:
             return checks.run_tests(pair.candidate, pair.judge, job, self.limits)
 
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """A function that uses this sandbox, on each item, as many at a time as there are pairs; results in order."""
+        return list(self._threads.map(function, items))
+
     def check_all(self, jobs: Sequence[TestJob]) -> list[Outcome]:
         """`check` for each, as many at a time as there are pairs."""
-        return list(self._threads.map(self.check, jobs))
+        return self.map(self.check, jobs)
 
     def run(self, job: ProgramJob) -> Outcome:
         """One program on one input."""
@@ -72,7 +79,7 @@ class Sandbox:
             return checks.run_program(pair.candidate, job, self.limits)
 
     def run_all(self, jobs: Sequence[ProgramJob]) -> list[Outcome]:
-        return list(self._threads.map(self.run, jobs))
+        return self.map(self.run, jobs)
 
     def each_worker(self, action: Callable[[WarmWorker], object], times: int) -> None:
         """Do something `times` times on the candidates' workers, all at once; for benchmarks."""

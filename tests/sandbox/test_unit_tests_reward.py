@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,14 @@ def test_output_is_compared_line_by_line_without_trailing_space(reward: UnitTest
     row = {"test": [{"input": "", "output": "a\nb\n"}]}
     texts = ["print('a ')\nprint('b')\nprint()", "print('a b')", "print('A\\nb')"]
     assert [verdict.value for verdict in reward.judge_batch(texts, [row] * 3)] == [1.0, 0.0, 0.0]
+
+
+def test_a_program_that_hangs_on_every_input_costs_its_limit_once(reward: UnitTests) -> None:
+    row = {"test": [{"input": str(number), "output": "0"} for number in range(20)]}
+    started = time.monotonic()
+    verdict = reward.judge("while True:\n    pass", row)
+    assert time.monotonic() - started < 3 * 3
+    assert (verdict.value, "19 not run" in verdict.reason) == (0.0, True)
 
 
 def test_the_reason_names_the_first_wrong_output(reward: UnitTests) -> None:
