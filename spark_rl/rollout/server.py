@@ -19,7 +19,7 @@ from spark_rl.errors import ConfigError, Problem
 from spark_rl.recipe import Recipe
 from spark_rl.rollout.commands import serve_command
 
-OLDEST, NEWEST = (0, 22, 0), (0, 30, 0)
+OLDEST, NEWEST = (0, 20, 0), (0, 30, 0)
 """vLLM versions that the installed TRL names (its import_utils); a contract test compares."""
 
 RETRY_SECONDS = 2.0
