@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from spark_rl.errors import ConfigError
+from spark_rl.rewards import schema_worker
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column
 from spark_rl.rewards.json_text import NotJson, find_json, parse_json
 from spark_rl.rewards.workers import KillablePool, Outcome
@@ -54,7 +55,7 @@ class JsonSchema(Reward[JsonSchemaOptions]):
 
     def __init__(self, name: str | None = None, base_dir: Path | None = None, **options: Any) -> None:
         super().__init__(name, base_dir, **options)
-        self.pool = KillablePool("json_schema", self.options.time_limit_s, max_workers=2)
+        self.pool = KillablePool(schema_worker, self.options.time_limit_s, max_workers=2)
         self.schema: str | None = None
         if self.options.file is not None:
             self.schema = _read_schema(self.base_dir / self.options.file)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from spark_rl.rewards import math_symbolic
 from spark_rl.rewards.answers import Comparison, Pair, Rules
 from spark_rl.rewards.base import (
     Reward,
@@ -58,7 +59,7 @@ class MathAnswer(Reward[MathOptions]):
     def __init__(self, name: str | None = None, base_dir: Path | None = None, **options: Any) -> None:
         super().__init__(name, base_dir, **options)
         self.rules = Rules(self.options.relative_tolerance, self.options.percent == "either")
-        self.pool = KillablePool("math", self.options.time_limit_s, max_workers=self.options.max_workers)
+        self.pool = KillablePool(math_symbolic, self.options.time_limit_s, max_workers=self.options.max_workers)
         self.known: dict[Pair, bool] = {}
         self.stopped: set[Pair] = set()
         """Pairs that algebra could not decide within its limit."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
+from spark_rl.rewards import regex_worker
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column, shorten
 from spark_rl.rewards.matching import accepted_answers, normalised
 from spark_rl.rewards.regex_worker import found_text
@@ -56,7 +57,7 @@ class RegexMatch(Reward[RegexOptions]):
         self.setup = self.options.model_dump(include={"pattern", "match", "ignore_case", "last"})
         self.pool: KillablePool | None = None
         if may_explode(self.options.pattern):
-            self.pool = KillablePool("regex", self.options.time_limit_s, self.setup, max_workers=1)
+            self.pool = KillablePool(regex_worker, self.options.time_limit_s, self.setup, max_workers=1)
 
     def judge(self, completion: str, row: Row) -> Verdict:
         return self.judge_batch([completion], [row])[0]

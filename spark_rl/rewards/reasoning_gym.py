@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_rl.errors import ConfigError
+from spark_rl.rewards import gym_worker
 from spark_rl.rewards.base import Reward, RewardOptions, Row, Verdict, column, shorten
 from spark_rl.rewards.extract import WHY_NONE, find_answer
 from spark_rl.rewards.workers import KillablePool, Outcome
@@ -45,7 +46,7 @@ class ReasoningGym(Reward[ReasoningGymOptions]):
     def __init__(self, name: str | None = None, base_dir: Path | None = None, **options: Any) -> None:
         super().__init__(name, base_dir, **options)
         self.pool = KillablePool(
-            "reasoning_gym", self.options.time_limit_s, setup={"dataset": self.options.dataset}, max_workers=1
+            gym_worker, self.options.time_limit_s, setup={"dataset": self.options.dataset}, max_workers=1
         )
 
     def judge(self, completion: str, row: Row) -> Verdict:

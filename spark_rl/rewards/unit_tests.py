@@ -35,6 +35,9 @@ class UnitTestsOptions(RewardOptions):
     """Column with trusted code to run before the tests; it may be absent."""
     partial: bool = False
     """Reward the share of assertions or pairs that hold, instead of all or nothing."""
+    arguments_change: bool = False
+    """For tests of work in place: they see what the candidate did to its arguments. Leave it off elsewhere: a candidate could
+    then change what the tests compare with."""
     time_limit_seconds: float = Field(default=5.0, gt=0, le=600)
     memory_mib: int = Field(default=1024, ge=128)
     workers: int | None = Field(default=None, ge=1)
@@ -126,15 +129,18 @@ def plan(completion: str, row: Row, options: UnitTestsOptions) -> TestJob | IoPl
     sources = tuple(readings(completion, prompt, entry_point))
     if not sources:
         return Verdict(0.0, "the completion holds no program (or its reasoning never ends)")
-    if isinstance(tests, str):
-        setup = text_or_none(row.get(options.setup)) or ""
-        return TestJob(sources, tests=tests, entry_point=entry_point, prompt=prompt, setup=setup)
     pairs = tuple(test for test in tests if isinstance(test, IoPair))
     if pairs:
         return IoPlan(pairs, tuple(ProgramJob(sources, pair.stdin) for pair in pairs))
-    asserts = tuple(test for test in tests if isinstance(test, str))
-    setup = text_or_none(row.get(options.setup)) or ""
-    return TestJob(sources, asserts=asserts, entry_point=entry_point, prompt=prompt, setup=setup)
+    return TestJob(
+        sources,
+        tests=tests if isinstance(tests, str) else "",
+        asserts=None if isinstance(tests, str) else tuple(test for test in tests if isinstance(test, str)),
+        entry_point=entry_point,
+        prompt=prompt,
+        setup=text_or_none(row.get(options.setup)) or "",
+        arguments_change=options.arguments_change,
+    )
 
 
 def text_or_none(value: Any) -> str | None:

@@ -6,15 +6,15 @@ It runs in a process that can be killed, so that a function that hangs stops the
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spark_rl.errors import ConfigError, did_you_mean
+from spark_rl.errors import ConfigError
+from spark_rl.rewards import user_worker
 from spark_rl.rewards.base import Reward, RewardBug, RewardOptions, Row, Verdict, as_verdict, check_shape
+from spark_rl.rewards.user_worker import load_function
 from spark_rl.rewards.workers import KillablePool
 
 TRAINER_ARGUMENTS = ("trainer_state", "log_extra", "log_metric", "environments")
@@ -34,46 +34,6 @@ class UserFunctionOptions(RewardOptions):
     """Seconds for one completion; a batch may take this times its size."""
 
 
-def load_function(path: Path, name: str) -> Callable[..., Any]:
-    """The callable `name` of a Python file; ConfigError when the file or the name is not there."""
-    if not path.is_file():
-        raise ConfigError(f"reward file {path} does not exist")
-    spec = importlib.util.spec_from_file_location(f"user_reward_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"reward file {path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"reward file {path} cannot be imported: {type(error).__name__}: {error}") from error
-    names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    if name not in names:
-        raise ConfigError(
-            f"reward file {path} has no function {name!r}",
-            did_you_mean(name, names) or "functions: " + (", ".join(names) or "none"),
-        )
-    found: Callable[..., Any] = getattr(module, name)
-    return found
-
-
-def plain_values(result: Any) -> dict[str, Any]:
-    """A function's result as JSON: {"values": [...]}, or {"shape": ...} when it is not a list of values."""
-    try:
-        values = check_shape("", result, -1)
-    except RewardBug:
-        return {"shape": type(result).__name__}
-    return {"values": [_plain(value) for value in values]}
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return {"type": type(value).__name__}
-
-
 class UserFunction(Reward[UserFunctionOptions]):
     """The values of the user's function, one per completion."""
 
@@ -88,7 +48,7 @@ class UserFunction(Reward[UserFunctionOptions]):
         if self.options.isolated:
             setup = {"file": str(self.path), "function": self.options.function}
             self.pool = KillablePool(
-                "user_function", self.options.time_limit_s, setup, counts_cpu=False, max_workers=1, memory_bytes=0
+                user_worker, self.options.time_limit_s, setup, counts_cpu=False, max_workers=1, memory_bytes=0
             )
             self.pool.warm()  # a missing file or function is told now and not at the first score
         else:
@@ -142,9 +102,3 @@ class UserFunction(Reward[UserFunctionOptions]):
             )
         values = check_shape(self.__name__, outcome.value["values"], len(completions))
         return [as_verdict(value) for value in values]
-
-
-def accepts(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a function takes a keyword argument, by name or through **kwargs."""
-    parameters = inspect.signature(function).parameters.values()
-    return any(one.name == argument or one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)

@@ -24,13 +24,6 @@ from typing import Any, BinaryIO
 
 from spark_rl.errors import SparkError
 
-HANDLERS = {
-    "math": "spark_rl.rewards.math_symbolic",
-    "user_function": "spark_rl.rewards.user_worker",
-    "reasoning_gym": "spark_rl.rewards.gym_worker",
-    "regex": "spark_rl.rewards.regex_worker",
-    "json_schema": "spark_rl.rewards.schema_worker",
-}
 _PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
 
@@ -147,7 +140,7 @@ def _prepared(module_name: str, setup: dict[str, Any]) -> tuple[Callable[[Any], 
 def serve(handler: str, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until they end."""
     first = json.loads(requests.readline())
-    handle, message = _prepared(HANDLERS[handler], first["setup"])
+    handle, message = _prepared(handler, first["setup"])
     answers.write(message)
     if handle is None:
         return

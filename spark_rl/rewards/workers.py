@@ -1,6 +1,6 @@
 """Work that may hang, run in processes that can be killed: symbolic algebra, scorers of packages, users' functions.
 
-In:  JSON payloads for one handler (see worker_main.py). Out: one `Outcome` each: a value, or which limit stopped it.
+In:  JSON payloads for one handler module (see worker_main.py). Out: one `Outcome` each: a value, or which limit stopped it.
 Each worker imports its packages once and then forks a child that does the work, so that replacing a killed child costs
 milliseconds and not the import. Payloads and answers are JSON; nothing that came from a worker is ever unpickled.
 """
@@ -19,9 +19,11 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal
 
 from spark_rl.errors import ConfigError, MissingPackage
+from spark_rl.rewards import worker_main
 from spark_rl.units import GIB
 
 START_LIMIT_S = 120.0
@@ -45,7 +47,7 @@ class _Worker:
     """One helper process; not thread-safe, the pool's lock guards it."""
 
     def __init__(self, handler: str, setup: Mapping[str, Any], memory_bytes: int) -> None:
-        command = [sys.executable, "-m", "spark_rl.rewards.worker_main", handler]
+        command = [sys.executable, "-m", worker_main.__name__, handler]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.buffer = b""
         self.deadline = time.monotonic() + START_LIMIT_S
@@ -94,7 +96,7 @@ class KillablePool:
 
     def __init__(
         self,
-        handler: str,
+        handler: ModuleType,
         limit_s: float,
         setup: Mapping[str, Any] | None = None,
         *,
@@ -102,7 +104,7 @@ class KillablePool:
         max_workers: int | None = None,
         memory_bytes: int = 4 * GIB,
     ) -> None:
-        self.handler = handler
+        self.handler = handler.__name__
         self.limit_s = limit_s
         self.counts_cpu = counts_cpu
         self.setup = dict(setup or {})

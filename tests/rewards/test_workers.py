@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from spark_rl.errors import ConfigError
+from spark_rl.rewards import user_worker
 from spark_rl.rewards.workers import KillablePool
 
 SOURCE = """
@@ -42,7 +43,7 @@ def pool_of(tmp_path: Path) -> Callable[..., KillablePool]:
 
     def make(limit_s: float = 5.0, counts_cpu: bool = True, function: str = "act", workers: int = 2) -> KillablePool:
         setup = {"file": str(path), "function": function}
-        return KillablePool("user_function", limit_s, setup, counts_cpu=counts_cpu, max_workers=workers)
+        return KillablePool(user_worker, limit_s, setup, counts_cpu=counts_cpu, max_workers=workers)
 
     return make
 
@@ -106,9 +107,10 @@ def test_a_closed_pool_can_be_used_again(pool_of: Callable[..., KillablePool]) -
 def test_a_killed_parent_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text(SOURCE)
     code = f"""
+from spark_rl.rewards import user_worker
 from spark_rl.rewards.workers import KillablePool
 setup = {{"file": {str(tmp_path / "reward.py")!r}, "function": "act"}}
-pool = KillablePool("user_function", 60, setup, counts_cpu=False, max_workers=1)
+pool = KillablePool(user_worker, 60, setup, counts_cpu=False, max_workers=1)
 pool.run([{{"completions": ["1"], "columns": {{}}}}])
 print(pool._all[0].process.pid, flush=True)
 pool.run([{{"completions": ["sleep"], "columns": {{}}}}])
