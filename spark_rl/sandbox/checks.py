@@ -195,6 +195,7 @@ def judges_job(job: TestJob, nonce: str) -> dict[str, Any]:
         "entry_point": job.entry_point,
         "prompt": job.prompt,
         "setup": job.setup,
+        "arguments_change": job.arguments_change,
         "nonce": nonce,
     }
 

@@ -23,6 +23,8 @@ class TestJob:
     """Trusted code the completion continued; what it defines beside the entry point is used by the tests."""
     setup: str = ""
     """Trusted code run before the tests."""
+    arguments_change: bool = False
+    """The tests look at what the candidate did to the lists, dicts and sets it was given (work in place)."""
 
 
 @dataclass(frozen=True)

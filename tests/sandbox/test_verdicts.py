@@ -136,6 +136,19 @@ def test_functions_of_the_tests_can_be_handed_over(sandbox: Sandbox) -> None:
     assert outcome(sandbox, "def f(g, items):\n    return [g(item) for item in items]\n", tests).passed is True
 
 
+def test_arguments_go_by_value_unless_the_tests_are_about_changing_them(sandbox: Sandbox) -> None:
+    source = "def f(items, seen, table):\n    items.sort()\n    seen.add(1)\n    table['x'] = [1]\n"
+    tests = (
+        "def check(candidate):\n    items, seen, table = [2, 1], set(), {}\n    assert candidate(items, seen, table) is None\n"
+        "    assert (items, seen, table) == ([1, 2], {1}, {'x': [1]})\n"
+    )
+    verdicts = [
+        sandbox.check(TestJob([source], tests, entry_point="f", arguments_change=change)).passed
+        for change in (False, True)
+    ]
+    assert verdicts == [False, True]
+
+
 def test_generators_are_read_value_by_value(sandbox: Sandbox) -> None:
     tests = "def check(candidate):\n    assert list(candidate(3)) == [0, 1, 2]\n    assert next(candidate(1)) == 0\n"
     assert outcome(sandbox, "def f(n):\n    yield from range(n)\n", tests).passed is True

@@ -46,7 +46,7 @@ def serve(descriptor: int, sources: list[str]) -> None:
     except BaseException as error:  # noqa: BLE001  worker boundary: whatever untrusted code raises is reported
         desk.answer_error(error)
         return
-    desk.answer(None)
+    desk.answer(None, [])
     desk.answer_all()
 
 
@@ -69,11 +69,12 @@ class Desk:
             except BaseException as error:  # noqa: BLE001  worker boundary, as above
                 self.answer_error(error)
                 continue
-            self.answer(result)
+            self.answer(result, request["args"] if request["show_arguments"] else [])
 
-    def answer(self, result: Any) -> None:
+    def answer(self, result: Any, arguments: list[Any]) -> None:
         try:
-            wire.send(self.descriptor, {"kind": "value", "value": wire.plain(result, self.refer)})
+            shown = [wire.plain(one, self.refer) for one in arguments]
+            wire.send(self.descriptor, {"kind": "value", "value": wire.plain(result, self.refer), "args": shown})
         except (wire.TooLarge, RecursionError, MemoryError) as error:
             self.answer_error(error)
 

@@ -29,7 +29,7 @@ class FaultyTests(Exception):
 
 def judge(job: dict[str, Any], descriptor: int) -> dict[str, Any]:
     """The verdict on one candidate: {"passed": true | false | null, "reason", "calls", "passes", "total"}."""
-    session = Session(descriptor)
+    session = Session(descriptor, job.get("arguments_change") is True)
     try:
         return _judge(job, session)
     except (FaultyTests, wire.Unsendable) as error:

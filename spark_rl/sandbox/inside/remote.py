@@ -7,8 +7,8 @@ candidate's own code would decide what a test sees.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, cast
 
 from . import wire
 
@@ -28,15 +28,17 @@ class NotAValue(TypeError):
 class Session:
     """One candidate: its calls in order, and the functions of the tests that it was handed."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, arguments_change: bool = False) -> None:
         self.descriptor = descriptor
+        self.arguments_change = arguments_change
+        """Whether the tests' lists, dicts and sets become what the candidate made of them."""
         self.calls = 0
         self.handed_out: list[Callable[..., Any]] = []
         self.raised: list[BaseException] = []
         """Exceptions that came from the candidate, to tell them from the tests' own."""
 
     def wait_until_loaded(self) -> None:
-        self._answer()
+        self._answer(iterating=False)
 
     def named(self, name: str) -> Any:
         """The candidate's function, class or value of this name."""
@@ -55,12 +57,16 @@ class Session:
                 "args": [wire.plain(one, self._refer) for one in args],
                 "kwargs": wire.plain(dict(kwargs or {}), self._refer),
             }
-            wire.send(self.descriptor, message)
+            wire.send(self.descriptor, {**message, "show_arguments": self.arguments_change})
         except wire.WireError as error:
             raise CandidateGone(f"the candidate ended: {error}") from None
-        return self._answer(iterating=do == "next")
+        reply = self._answer(iterating=do == "next")
+        if self.arguments_change and do == "call":
+            take_over(args, reply.get("args"))
+        return reply["value"]
 
-    def _answer(self, iterating: bool = False) -> Any:
+    def _answer(self, iterating: bool) -> dict[str, Any]:
+        """The next reply with a value; functions of the tests are called for the candidate meanwhile."""
         while True:
             try:
                 reply = wire.receive(self.descriptor, self._resolve)
@@ -68,7 +74,7 @@ class Session:
                 raise CandidateGone(f"the candidate ended without an answer ({error})") from None
             kind = reply.get("kind") if type(reply) is dict else None
             if kind == "value" and "value" in reply:
-                return reply["value"]
+                return cast(dict[str, Any], reply)
             if kind == "error":
                 self._raise(reply, iterating)
             if kind != "callback":
@@ -112,6 +118,20 @@ class Session:
         if owner != "candidate" or type(number) is not int or type(name) is not str:
             raise ValueError("no such reference")
         return Remote(self, number, name)
+
+
+def take_over(arguments: Sequence[Any], changed: Any) -> None:
+    """Make the tests' own lists, dicts, sets and byte arrays what the candidate left them as."""
+    if type(changed) is not list or len(changed) != len(arguments):
+        raise CandidateGone("the candidate did not say what became of its arguments")
+    for ours, theirs in zip(arguments, changed, strict=True):
+        if type(ours) is not type(theirs):
+            continue
+        if type(ours) in (list, bytearray):
+            ours[:] = theirs
+        elif type(ours) in (dict, set):
+            ours.clear()
+            ours.update(theirs)
 
 
 class Remote:
