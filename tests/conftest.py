@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, not wrong: examples have no time limit, and slow generation is no failure.
+settings.register_profile("spark_rl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("spark_rl")
 
 PROJECT = Path(__file__).resolve().parents[1]
 

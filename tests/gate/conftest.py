@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from spark_rl.dataset import Examples, load_examples
 from spark_rl.gate import Sample, draw_prompts, fingerprint, make_samples, require_signoff, sign, write_samples
@@ -21,10 +20,6 @@ from spark_rl.recipe import Recipe, resolve
 from spark_rl.rewards.composite import Composite, Scored
 from spark_rl.rundir import RunDir, create_run, write_json
 from spark_rl.task import Task, load_task
-
-# A shared machine with two cores: how long one example takes says nothing.
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 TASK = """
 [task]
