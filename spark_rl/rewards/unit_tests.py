@@ -8,8 +8,9 @@ Model-written code never runs outside the sandbox: where none holds, the first u
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,14 @@ class UnitTests(Reward[UnitTestsOptions]):
         if isinstance(one, Verdict):
             return one
         if isinstance(one, TestJob):
-            return test_verdict(self.sandbox.check(one), self.options.partial)
+            return test_verdict(once_more(lambda: self.sandbox.check(one)), self.options.partial)
         return io_verdict(one.pairs, self._run_pairs(one), self.options.partial)
 
     def _run_pairs(self, one: IoPlan) -> list[Outcome]:
         """Runs until the verdict is known: a program that hangs on every input must cost its limit once, not each time."""
         outcomes: list[Outcome] = []
         for pair, job in zip(one.pairs, one.jobs, strict=True):
-            outcomes.append(self.sandbox.run(job))
+            outcomes.append(once_more(partial(self.sandbox.run, job)))
             failed = io_failure(pair, outcomes[-1]) is not None
             if failed and (not self.options.partial or outcomes[-1].timed_out):
                 break
@@ -103,6 +104,12 @@ class UnitTests(Reward[UnitTestsOptions]):
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
+
+
+def once_more(check: Callable[[], Outcome]) -> Outcome:
+    """A second try where the sandbox itself failed (a worker killed for memory): workers are fresh by then."""
+    outcome = check()
+    return check() if outcome.sandbox_failed else outcome
 
 
 def limits_of(options: UnitTestsOptions) -> Limits:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from spark_rl.rewards.base import RewardPart
 from spark_rl.rewards.code_blocks import readings
 from spark_rl.rewards.registry import build_reward
 from spark_rl.rewards.unit_tests import UnitTests
+from spark_rl.sandbox.warm import descendants
 
 PROJECT = Path(__file__).parents[2]
 ROW = {
@@ -147,6 +150,14 @@ def test_a_program_that_hangs_on_every_input_costs_its_limit_once(reward: UnitTe
     verdict = reward.judge("while True:\n    pass", row)
     assert time.monotonic() - started < 3 * 3
     assert (verdict.value, "19 not run" in verdict.reason) == (0.0, True)
+
+
+def test_a_worker_that_was_killed_costs_nobody_a_verdict(reward: UnitTests) -> None:
+    assert reward.judge(WHOLE, ROW).value == 1.0
+    for pid in reward.sandbox.worker_pids:
+        for one in [*descendants(pid), pid]:
+            os.kill(one, signal.SIGKILL)
+    assert [verdict.value for verdict in reward.judge_batch([WHOLE] * 4, [ROW] * 4)] == [1.0] * 4
 
 
 def test_the_reason_names_the_first_wrong_output(reward: UnitTests) -> None:
