@@ -99,6 +99,8 @@ def run_check(args: argparse.Namespace) -> int:
         emit(f"{one.attack:<18} {one.part:<16} {highest:>8} {above:>12} {one.num_bugs:>7}")
     for name, share in report.recognised.items():
         emit(f"right answer as {name:<12} {'N/A' if share is None else f'{100 * share:.0f} %'} judged correct")
+    for part, shape in report.shapes.items():
+        emit(f"{part} accepts {shape}")
     for problem in report.problems:
         say(f"problem: {problem}")
     return 2 if report.problems else 0

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_rl.rewards.base import Completion, Row, completion_text
+from spark_rl.errors import ConfigError
+from spark_rl.rewards.base import Completion, Row, completion_text, guarded_judge
 from spark_rl.rewards.composite import Composite
 from spark_rl.rewards.matching import accepted_answers
+from spark_rl.rewards.user_function import UserFunction
 
 WITHOUT_CONTENT = frozenset({"empty", "blank", "junk", "junk words", "padding", "repetition"})
 """Attacks that have no format either."""
@@ -57,6 +59,8 @@ class CheckReport:
     attacks: tuple[AttackResult, ...]
     recognised: Mapping[str, float | None]
     """Wording -> share of rows whose gold, stated so, is judged correct; None where it cannot be tried."""
+    shapes: Mapping[str, str]
+    """Parts that are users' functions: which shape of completions they accept ("strings", "messages", "both", "neither")."""
     problems: tuple[str, ...]
 
 
@@ -102,7 +106,44 @@ def check_reward(composite: Composite, rows: Sequence[Row], gold_of: Callable[[R
         completions = [attacks[index][name] for index in chosen]
         results += _attack(composite, name, completions, [rows[index] for index in chosen])
     recognised = {name: _recognised(composite, wording, golds, rows) for name, wording in WORDINGS.items()}
-    return CheckReport(tuple(results), recognised, tuple(_problems(composite, results, recognised, rows)))
+    functions = [reward for _, reward in composite.parts if isinstance(reward, UserFunction)]
+    shapes = {reward.__name__: accepted_shape(reward, rows[0], golds[0]) for reward in functions if rows}
+    problems = [*_problems(composite, results, recognised, rows), *_advice(functions, shapes)]
+    return CheckReport(tuple(results), recognised, shapes, tuple(problems))
+
+
+def accepted_shape(reward: UserFunction, row: Row, gold: str | None) -> str:
+    """Which shape of completions a user's function can judge: tried with both, on a right answer and on another text.
+
+    A shape counts when the function neither fails on it nor, while the other shape earns something, earns nothing.
+    """
+    earned: dict[str, float | None] = {}
+    for shape, messages in (("strings", False), ("messages", True)):
+        other = UserFunction(reward.__name__, reward.base_dir, **{**reward.options.model_dump(), "messages": messages})
+        texts = [wording.format(gold=gold or "4") for wording in WORDINGS.values()]
+        try:
+            verdicts = [guarded_judge(other, text, row) for text in texts]
+        except ConfigError:
+            verdicts = []
+        finally:
+            other.close()
+        values = [verdict.value for verdict in verdicts if verdict.value is not None]
+        failed = not verdicts or any(verdict.is_bug for verdict in verdicts)
+        earned[shape] = None if failed else max(values, default=0.0)
+    best = max((value for value in earned.values() if value is not None), default=None)
+    accepted = [shape for shape, value in earned.items() if value is not None and (value > 0 or not best)]
+    return {0: "neither", 1: "".join(accepted), 2: "both"}[len(accepted)]
+
+
+def _advice(functions: Sequence[UserFunction], shapes: Mapping[str, str]) -> list[str]:
+    """What to set where a function wants the other shape of completions."""
+    wanted = {False: "messages", True: "strings"}
+    return [
+        f"{reward.__name__}: the function can judge {shapes[reward.__name__]} only; "
+        f"set messages = {str(not reward.options.messages).lower()} for this part"
+        for reward in functions
+        if shapes.get(reward.__name__) == wanted[reward.options.messages]
+    ]
 
 
 def prompt_of(row: Row) -> str:

@@ -173,3 +173,21 @@ def test_the_check_finds_a_reward_that_recognises_no_right_answer_or_raises(tmp_
         report = check_reward(composite, rows, lambda row: row["answer"])
         composite.close()
         assert any(expected in problem for problem in report.problems), json.dumps(report.problems)
+
+
+def test_the_check_says_which_shape_of_completions_a_function_wants(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text(
+        "def for_messages(completions, answer, **columns):\n"
+        "    return [float(c[0]['content'].endswith(a)) for c, a in zip(completions, answer)]\n"
+        "def by_repr(completions, answer, **columns):\n"
+        "    return [float(str(c).startswith(a)) for c, a in zip(completions, answer)]\n"
+    )
+    rows: list[Mapping[str, Any]] = [{"answer": "4", "prompt": "What is two and two?"}]
+    for function, accepts in (("for_messages", "messages"), ("by_repr", "strings")):
+        part = RewardPart("correct", "python", 1.0, "correct", {"file": "r.py", "function": function})
+        composite = Composite.build([part], tmp_path)
+        report = check_reward(composite, rows, lambda row: row["answer"])
+        composite.close()
+        assert report.shapes == {"correct": accepts}
+        advice = "correct: the function can judge messages only; set messages = true for this part"
+        assert (advice in report.problems) == (accepts == "messages")
