@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 from collections import Counter, OrderedDict, deque, namedtuple
 from decimal import Decimal
@@ -159,3 +160,26 @@ def test_a_value_nested_too_deep_is_not_sent() -> None:
         nested = [nested]
     with pytest.raises(wire.TooLarge):
         wire.send(-1, nested)
+
+
+TAGS = st.sampled_from(
+    ["int", "tuple", "dict", "set", "frozenset", "bytes", "range", "complex", "date", "timedelta", "ref", "x"]
+)
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4) | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TAGS, inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@given(JUNK)
+@settings(max_examples=200, deadline=None)
+def test_no_tagged_junk_does_more_than_fail(junk: Any) -> None:
+    reading = frame(json.dumps({"kind": "value", "value": junk}).encode())
+    try:
+        arrived = wire.receive(reading, lambda reference: "a stand-in")
+    except wire.WireError:
+        arrived = {}
+    finally:
+        os.close(reading)
+    assert type(arrived) is dict
