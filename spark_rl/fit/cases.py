@@ -12,9 +12,10 @@ from typing import Any, Literal, cast
 
 from spark_rl.errors import SparkError
 from spark_rl.fit.calibration import CONTEXT_GIB, EXACT_LINES, Band, Stack, stack_for, training_band
-from spark_rl.fit.engine import CacheCapacity, activation_bytes, cache_capacity, engine_weight_bytes
+from spark_rl.fit.engine import CacheCapacity, activation_bytes, cache_capacity, engine_weight_bytes, older_than
 from spark_rl.fit.lines import Phase
 from spark_rl.fit.phases import run_phases
+from spark_rl.fit.weights import optimizer_rule
 from spark_rl.fit.workload import DTYPE_BYTES, Checkpointing, EngineSettings, LossKind, Tuning, Workload
 from spark_rl.modelcard import ModelCard
 from spark_rl.units import GIB
@@ -65,7 +66,51 @@ def _quant(row: Mapping[str, Any]) -> str | None:
     found = row.get("quant")
     if not found:
         return None
-    return "gptq-4bit" if str(found).startswith("4-bit") else str(found)
+    name = str(found).lower()
+    if name in _KNOWN_FORMATS:
+        return name
+    # An unknown name of a known width.
+    return "gptq-4bit" if "4" in name else "fp8" if "8" in name else None
+
+
+_KNOWN_FORMATS = ("bnb-4bit", "nf4", "gptq-4bit", "gptq-8bit", "awq-4bit", "w4a16", "mxfp4", "nvfp4", "fp8", "bnb-8bit", "int8-w8a8", "int8")  # fmt: skip
+
+
+def _optimizer(row: Mapping[str, Any], default: str) -> str:
+    """The optimizer's name; for one we do not know, the nearest by its words."""
+    name = str(row.get("optimizer") or default).split()[0].lower()
+    try:
+        optimizer_rule(name)
+    except SparkError:
+        words = (
+            ("8bit", "adamw_8bit"),
+            ("4bit", "adamw_torch_4bit"),
+            ("lion", "lion_32bit"),
+            ("sgd", "sgd"),
+            ("fused", "adamw_torch_fused"),
+        )
+        return next((known for word, known in words if word in name), "adamw_torch")
+    return name
+
+
+def _tuning(row: Mapping[str, Any]) -> Tuning:
+    """How it was tuned; where a training row does not say, adapters if it names a rank and all weights otherwise."""
+    found = row.get("tuning")
+    if found in ("full", "lora", "qlora"):
+        return cast(Tuning, found)
+    if row.get("method") == "generate":
+        return "none"
+    if row.get("lora_rank"):
+        return "qlora" if row.get("quant") else "lora"
+    return "full"
+
+
+def _sharding(row: Mapping[str, Any]) -> str | None:
+    """The sharding in our words; tensor parallel training splits weights like a full shard."""
+    name = str(row.get("sharding") or "").lower()
+    if name.startswith(("fsdp", "hsdp", "tp", "megatron")):
+        return "fsdp"
+    return next((known for known in ("zero3", "zero2", "zero1") if known in name), None)
 
 
 def _targets(row: Mapping[str, Any]) -> tuple[str, ...] | str:
@@ -77,7 +122,7 @@ def _targets(row: Mapping[str, Any]) -> tuple[str, ...] | str:
 
 def _base_bytes(row: Mapping[str, Any], stack: Stack, compute: int) -> int:
     asked = DTYPE_BYTES.get(row.get("param_dtype") or "", 0)
-    if row.get("tuning") == "full":
+    if _tuning(row) == "full":
         return asked or (4 if stack.full_default_fp32 else 2)
     if stack.base_follows_trained and asked:
         return asked
@@ -85,9 +130,7 @@ def _base_bytes(row: Mapping[str, Any], stack: Stack, compute: int) -> int:
 
 
 def _autocast_default(row: Mapping[str, Any], stack: Stack) -> bool:
-    return stack.autocast_default or (
-        stack.full_default_fp32 and row.get("tuning") == "full" and not row.get("param_dtype")
-    )
+    return stack.autocast_default or (stack.full_default_fp32 and _tuning(row) == "full" and not row.get("param_dtype"))
 
 
 def _length(row: Mapping[str, Any], stack: Stack) -> int:
@@ -112,7 +155,7 @@ def engine_from_case(row: Mapping[str, Any]) -> EngineSettings:
         max_num_seqs=256,
         weight_quant=_quant(row),
         sleep_level=2 if found.get("sleep") else 0,
-        kv_element_bytes=1 if row.get("kv_dtype") in ("fp8", "int8") else 2,
+        kv_element_bytes=1 if str(row.get("kv_dtype")).startswith(("fp8", "int8")) else 2,
         version=row.get("framework_version"),
         tensor_parallel=int(row.get("tensor_parallel") or 1),
         pipeline_parallel=int(row.get("pipeline_parallel") or 1),
@@ -123,17 +166,15 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
     """The step a row describes. What the row leaves open takes the default of its stack."""
     framework = row.get("framework") or "other"
     stack = stack_for(framework)
-    tuning = cast(Tuning, row.get("tuning") or "none")
+    tuning = _tuning(row)
     compute = DTYPE_BYTES.get(row.get("compute_dtype") or "bf16", 2)
     quant = _quant(row)
     rows = int(row.get("micro_batch") or 1) * (2 if row.get("method") == "dpo" else 1)
     autocast = row.get("autocast")
     completion = row.get("max_completion_length") if row.get("method") == "grpo" else None
-    checkpointing = cast(
-        Checkpointing,
-        {True: "on", False: "off", None: "on"}.get(row.get("grad_checkpointing"), row.get("grad_checkpointing")),
-    )
-    optimizer = row.get("optimizer") or ("adamw_8bit" if framework == "unsloth" else "adamw_torch")
+    asked = row.get("grad_checkpointing")
+    checkpointing = cast(Checkpointing, asked if asked in ("unsloth", "offload") else "off" if asked is False else "on")
+    optimizer = _optimizer(row, "adamw_8bit" if framework == "unsloth" else "adamw_torch")
     return Workload(
         card=card,
         method=row.get("method") or "sft",
@@ -153,7 +194,7 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
         else DTYPE_BYTES.get(row.get("param_dtype") or "", 4),
         lora_rank=int(row.get("lora_rank") or 16),
         lora_targets=_targets(row),
-        optimizer=optimizer.split()[0].replace("lora-fa", "adamw"),
+        optimizer=optimizer,
         optimizer_in_backward=stack.paged_steps_in_backward and optimizer.startswith("paged") and tuning == "full",
         rows=rows,
         tokens_per_row=_length(row, stack),
@@ -165,7 +206,7 @@ def workload_from_case(row: Mapping[str, Any], card: ModelCard) -> Workload:
         kernels=row.get("kernels"),
         stack=stack,
         gpus=int(row.get("n_gpus") or 1),
-        sharding=row.get("sharding"),
+        sharding=_sharding(row),
         rollout_sequences=rows,
         engine=engine_from_case(row),
     )
@@ -303,6 +344,7 @@ def _capacity(card: ModelCard, engine: EngineSettings, cache_gib: float, request
         element_bytes=engine.kv_element_bytes,
         tensor_parallel=engine.tensor_parallel,
         pipeline_parallel=engine.pipeline_parallel,
+        old_engine=engine.version is not None and older_than(engine.version, (0, 9)),
     )
 
 
@@ -345,10 +387,8 @@ def predict_case(row: Mapping[str, Any], cards: Mapping[str, ModelCard]) -> Pred
     try:
         if row.get("method") == "vllm":
             return predict_start_up(row, cards[shape])
-        if row.get("method") == "generate":
-            return Prediction(reason="plain generation is not a training step or an engine start")
-        if row.get("tuning") in (None, "none"):
-            return Prediction(reason="how the model was tuned is not known")
         return predict_training(row, cards[shape])
     except SparkError as error:
         return Prediction(reason=error.message)
+    except (TypeError, ValueError, AttributeError) as error:
+        return Prediction(reason=f"a field of the row is not of the expected kind: {error}")

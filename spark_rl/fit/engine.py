@@ -28,11 +28,13 @@ from spark_rl.rollout.levers import standby_utilization
 from spark_rl.units import GIB
 
 BLOCK_TOKENS = 16
+STATE_ELEMENT_BYTES = 4
+"""Recurrent states are kept in fp32."""
 
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """How the engine arranges the cache: groups of equally many layers that share one pool of blocks."""
+    """How the engine arranges the cache: groups of equally many layers that share one pool of equally large blocks."""
 
     layers_per_group: int
     full_groups: int
@@ -42,6 +44,10 @@ class CacheLayout:
     window: int | None
     chunked: bool = False
     """Local layers attend to fixed chunks (Llama-4) and not to a sliding window, which may straddle one more block."""
+    state_groups: int = 0
+    """Groups of recurrent layers, which hold one block a sequence whatever its length."""
+    full_block_tokens: int = BLOCK_TOKENS
+    sliding_block_tokens: int = BLOCK_TOKENS
 
     @property
     def block_bytes(self) -> float:
@@ -50,43 +56,54 @@ class CacheLayout:
 
     @property
     def groups(self) -> int:
-        return self.full_groups + self.sliding_groups
+        return self.full_groups + self.sliding_groups + self.state_groups
 
     def blocks_per_request(self, tokens: int, batched_tokens: int) -> int:
-        full = math.ceil(tokens / BLOCK_TOKENS)
+        blocks = self.full_groups * math.ceil(tokens / self.full_block_tokens) + self.state_groups
         if not self.sliding_groups:
-            return self.full_groups * full
+            return blocks
         assert self.window is not None
-        held = min(self.window - 1 + batched_tokens, tokens)
-        if self.chunked:
-            held = min(self.window, tokens)
-        sliding = math.ceil(held / BLOCK_TOKENS) + (0 if self.chunked else 1)
-        return self.full_groups * full + self.sliding_groups * sliding
+        held = min(self.window, tokens) if self.chunked else min(self.window - 1 + batched_tokens, tokens)
+        each = math.ceil(held / self.sliding_block_tokens) + (0 if self.chunked else 1)
+        return blocks + self.sliding_groups * each
 
 
 def cache_layout(card: ModelCard, element_bytes: float = 2, parallel: int = 1, old_engine: bool = False) -> CacheLayout:
-    """The groups the engine makes. Layers of one kind fill groups as large as the rarer kind; the rest is padding:
-    gemma-3-27b's 10 full and 52 sliding layers become 7 groups of 10."""
-    full, sliding = 0, 0
+    """The groups the engine makes. Layers of one kind fill groups as large as the rarest kind; the rest is padding:
+    gemma-3-27b's 10 full and 52 sliding layers become 7 groups of 10. Kinds with smaller pages take longer blocks."""
+    full, sliding, states = 0, 0, 0
     window: int | None = None
-    widest = 0.0
+    full_page = sliding_page = state_page = 0.0
     for run in card.runs:
         attention = run.layer.attention
+        if run.layer.state_count:
+            states += run.count
+            state_page = max(state_page, run.layer.state_count * STATE_ELEMENT_BYTES / parallel)
         if attention is None or not attention.keeps_cache:
             continue
-        widest = max(widest, _page_bytes(attention, element_bytes, parallel))
+        page = _page_bytes(attention, element_bytes, parallel)
         if attention.window and not old_engine:
-            sliding += run.count
-            window = attention.window
+            sliding, window, sliding_page = sliding + run.count, attention.window, max(sliding_page, page)
         else:
-            full += run.count
-    if not full or not sliding:
-        return CacheLayout(max(1, full + sliding), int(full > 0), int(sliding > 0), widest, window)
-    size = min(full, sliding)
-    if max(full, sliding) < 1.25 * size:
-        size = max(full, sliding)
+            full, full_page = full + run.count, max(full_page, page)
+    counts = [count for count in (full, sliding, states) if count]
+    size = min(counts, default=1)
+    if len(counts) == 1 or max(counts, default=1) < 1.25 * size:
+        size = max(counts, default=1)
+    widest = max(full_page, sliding_page)
+    if states and widest:
+        # Attention blocks are lengthened until a state fits into one.
+        widest *= math.ceil(state_page / widest)
     return CacheLayout(
-        size, math.ceil(full / size), math.ceil(sliding / size), widest, window, card.family == "llama4_text"
+        size,
+        math.ceil(full / size),
+        math.ceil(sliding / size),
+        max(widest, 1.0),
+        window,
+        card.family == "llama4_text",
+        math.ceil(states / size),
+        BLOCK_TOKENS * max(1, int(widest // full_page)) if full_page else BLOCK_TOKENS,
+        BLOCK_TOKENS * max(1, int(widest // sliding_page)) if sliding_page else BLOCK_TOKENS,
     )
 
 
@@ -114,11 +131,13 @@ def cache_capacity(
     tensor_parallel: int = 1,
     pipeline_parallel: int = 1,
     batched_tokens: int = 8192,
+    old_engine: bool = False,
 ) -> CacheCapacity:
-    """Tokens and concurrency of a cache. Negative room means none; nothing is rounded up."""
-    layout = cache_layout(card, element_bytes, tensor_parallel)
+    """Tokens and concurrency of a cache. Negative room means none; nothing is rounded up. `old_engine`: before 0.9 every
+    layer was cached in full."""
+    layout = cache_layout(card, element_bytes, tensor_parallel, old_engine)
     blocks = max(0, int(cache_bytes * pipeline_parallel // layout.block_bytes))
-    tokens = blocks // max(1, layout.groups) * BLOCK_TOKENS
+    tokens = blocks // max(1, layout.groups) * layout.full_block_tokens
     per_request = layout.blocks_per_request(max(1, request_tokens), batched_tokens)
     return CacheCapacity(cache_bytes, tokens, blocks / max(1, per_request))
 
@@ -162,7 +181,7 @@ def engine_weight_bytes(card: ModelCard, engine: EngineSettings, plain_bytes: fl
 
 def activation_bytes(card: ModelCard, engine: EngineSettings) -> float:
     """Peak of the engine's profiling run."""
-    if engine.version is not None and _older_than(engine.version, (0, 17)) and not _older_than(engine.version, (0, 10)):
+    if engine.version is not None and older_than(engine.version, (0, 17)) and not older_than(engine.version, (0, 10)):
         return OLD_ACTIVATION_GIB * GIB
     sequences = min(engine.max_num_seqs or 256, 1024)
     batched = engine.max_batched_tokens or 4096
@@ -178,7 +197,7 @@ def activation_bytes(card: ModelCard, engine: EngineSettings) -> float:
     )
 
 
-def _older_than(version: str, limit: tuple[int, int]) -> bool:
+def older_than(version: str, limit: tuple[int, int]) -> bool:
     parts = version.split(".")
     try:
         return (int(parts[0]), int(parts[1])) < limit

@@ -106,3 +106,21 @@ def test_a_broken_line_is_named(tmp_path: Path, cases_dir: Path) -> None:
     )
     assert run.returncode == 2
     assert "line 2" in run.stderr
+
+
+@pytest.mark.parametrize("field", ["micro_batch", "gpu_total_gib", "lora_targets", "vllm", "tensor_parallel"])
+def test_a_field_of_the_wrong_kind_is_a_reason_and_no_crash(
+    field: str, case_rows: list[dict[str, Any]], case_cards: Mapping[str, ModelCard]
+) -> None:
+    row = next(row for row in case_rows if row["tuning"] == "lora" and row["scored"])
+    found = predict_case({**row, field: {"odd": 1} if field == "vllm" else "odd"}, case_cards)
+    assert found.reason is None or "not of the expected kind" in found.reason
+
+
+def test_an_optimizer_with_an_unknown_name_is_read_by_its_words(
+    case_rows: list[dict[str, Any]], case_cards: Mapping[str, ModelCard]
+) -> None:
+    row = next(row for row in case_rows if row["tuning"] == "full" and row["scored"] and row["measured_gib"])
+    small = predict_case({**row, "optimizer": "adam_new_8bit"}, case_cards).predicted_gib
+    plain = predict_case({**row, "optimizer": "adam_new"}, case_cards).predicted_gib
+    assert small is not None and plain is not None and small < plain

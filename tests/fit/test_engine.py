@@ -144,3 +144,28 @@ def test_three_failures_get_three_sentences_and_only_one_advises_a_lower_share()
 
 def test_other_errors_are_not_explained_as_memory() -> None:
     assert explain_engine_error("KeyError: 'weight_loader'") is None
+
+
+NEMOTRON = {
+    "model_type": "nemotron_h", "hidden_size": 2688, "intermediate_size": 1856, "num_attention_heads": 32,
+    "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 131072, "mamba_num_heads": 64, "mamba_head_dim": 64,
+    "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "n_routed_experts": 128, "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1856, "hybrid_override_pattern": "MEMEM*EMEMEM*EM",
+}  # fmt: skip
+
+
+def test_recurrent_layers_take_one_block_a_sequence_and_attention_blocks_are_lengthened() -> None:
+    layout = cache_layout(card_from_config(NEMOTRON, "hybrid"))
+    assert layout.state_groups == 4
+    assert layout.full_block_tokens > 1000
+    assert layout.blocks_per_request(8192, 8192) == 4 + -(-8192 // layout.full_block_tokens)
+
+
+def test_kinds_of_different_width_share_blocks_of_equal_bytes() -> None:
+    wide = {
+        "model_type": "gemma4_text", "hidden_size": 5376, "intermediate_size": 21504, "num_hidden_layers": 60,
+        "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 256, "global_head_dim": 512,
+        "num_global_key_value_heads": 4, "attention_k_eq_v": True, "vocab_size": 262144, "sliding_window": 1024,
+    }  # fmt: skip
+    layout = cache_layout(card_from_config(wide, "wide"))
+    assert (layout.sliding_block_tokens, layout.full_block_tokens) == (16, 32)
