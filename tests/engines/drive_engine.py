@@ -26,6 +26,7 @@ class Hooks:
 
     def on_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
         self.metrics.append({"step": step, "reward": metrics.get("reward"), "kl": metrics.get("kl")})
+        self.metrics[-1]["logp_difference"] = metrics.get("sampling/sampling_logp_difference/mean")
 
     def on_samples(self, samples: StepSamples) -> None:
         self.num_samples += len(samples.completions)
@@ -93,7 +94,12 @@ def main(job: Mapping[str, Any]) -> None:
     hooks = Hooks(job.get("stop_at"))
     effective = []
     resume = latest_checkpoint(checkpoints) if job.get("resume") else None
-    result = engine.train(TrainJob(train, composite, checkpoints, resume, hooks), effective.append)
+    notes: list[dict[str, Any]] = []
+
+    def note(event: str, fields: Mapping[str, Any]) -> None:
+        notes.append({"event": event, **fields})
+
+    result = engine.train(TrainJob(train, composite, checkpoints, resume, hooks, note), effective.append)
     after, new = evaluate(), {name.removeprefix("module."): p for name, p in engine.model.named_parameters()}
     changed = [(old[name] != new[name]).float().mean().item() for name in old if name in new]
     engine.save(Path(job["folder"]) / "model")
@@ -108,7 +114,8 @@ def main(job: Mapping[str, Any]) -> None:
                 "num_samples": hooks.num_samples,
                 "step": result.step,
                 "stopped": result.stopped,
-                "effective": effective[0].to_json(),
+                "effective": effective[-1].to_json(),
+                "notes": notes,
             }
         )
     )
