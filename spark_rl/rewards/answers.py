@@ -164,7 +164,8 @@ def _well_formed(expression: str) -> bool:
     for character in plain:
         depth += (character == "{") - (character == "}")
         lowest = min(lowest, depth)
-    return depth == 0 and lowest == 0 and not _ODD.search(plain)
+    dangling = re.match(r"\s*[*/^_=]", plain) or re.search(r"[-+*/^_=]\s*\Z", plain)
+    return depth == 0 and lowest == 0 and not _ODD.search(plain) and not dangling
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -168,7 +169,9 @@ def _python_calls(text: str) -> list[Call]:
     if len(text) > MAX_PYTHONIC:
         raise _Unreadable("the calls are too long to be read")
     try:
-        expression = ast.parse(text, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # about a model's text, so nobody's business
+            expression = ast.parse(text, mode="eval").body
         nodes = expression.elts if isinstance(expression, ast.List | ast.Tuple) else [expression]
         return [_python_call(node) for node in nodes]
     except _Unreadable:
