@@ -27,8 +27,17 @@ def event_sentence(row: Mapping[str, Any]) -> str | None:
     event = row.get("event")
     if event == "phase_started":
         return PHASE_WORDS.get(str(row.get("phase")), str(row.get("phase")))
-    if event in ("probe_judged", "data_noted", "setting_replaced", "guard_acted", "guard_noted"):
+    if event in ("probe_judged", "data_noted", "setting_replaced"):
         return str(row.get("message"))
+    if event == "guard_started":
+        return f"guard: {row.get('message')}"
+    if event == "guard_acted":
+        return f"guard: {row.get('action')}: {row.get('message')}"
+    if event == "memory_shed":
+        return f"memory given back: {row.get('message')}"
+    if event == "telemetry_finding":
+        advice = f" -> {row['advice']}" if row.get("advice") and row.get("state") == "begin" else ""
+        return f"{row.get('severity')}: {row.get('message')}{advice}"
     if event == "evaluated":
         return f"held-out success {row.get('when')} training: {success_text(row['successes'], row['n'])}"
     if event == "samples_drawn":

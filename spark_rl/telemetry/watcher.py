@@ -40,7 +40,7 @@ class Notice:
             "rule": finding.rule,
             "subject": finding.subject,
             "severity": finding.severity,
-            "summary": finding.summary,
+            "message": finding.summary if self.state == "begin" else f"over: {finding.summary}",
             "evidence": dict(finding.evidence),
             "advice": finding.advice,
         }
