@@ -34,6 +34,7 @@ class Stack:
     kept_logit_bytes: float = 0.0
     """Per logit, where a chunked loss still keeps all chunks."""
     kept_logit_bytes_quantised: float = 0.0
+    """The same over a 4-bit base."""
     chunk_tokens: int = 256
     """Tokens whose logits exist at once in a chunked or head-fused loss."""
     chunk_budget_gib: float | None = None
@@ -51,7 +52,9 @@ class Stack:
     base_limit_bytes: int = 4
     """Frozen weights are never held wider than this (Unsloth keeps 16 bit when it computes in fp32)."""
     fused_norm: bool = False
+    """Norms save their input only."""
     fused_mlp: bool = False
+    """The gated product recomputes the activation: two intermediates are saved instead of three."""
     norm_keeps_output: bool = False
     """The normalised values are saved although the norm's weight is frozen."""
     saves_dropout: bool = False
@@ -71,6 +74,7 @@ class Stack:
     moe_extra_bytes: float = 0.0
     """Per hidden unit and routed copy of a token, beyond the expert's output in the activation dtype."""
     moe_transient_bytes: float = 4.0
+    """Per hidden unit and routed copy of a token while a layer is differentiated: both gradients in 16 bit."""
     casts_parameters: bool = False
     """Mixed precision casts parameters (FSDP2), so activations are 16 bit although weights are fp32."""
     narrow_adapters: bool = False
@@ -87,9 +91,11 @@ class Stack:
     paged_steps_in_backward: bool = False
     """Full tuning with a paged optimizer steps inside the backward pass (torchtune's recipe)."""
     autocast_default: bool = False
+    """Mixed precision is autocast where a row does not say."""
     attention_default: str = "sdpa"
     """Where a row does not name the attention."""
     prompt_tokens_default: int = 256
+    """Prompt length where only the completion's is known."""
     unpadded_share: float = 1.0
     """Share of rows x longest length that a batch without padding really holds, where only the cap is published."""
     reported_as: str = "reserved"
@@ -97,6 +103,7 @@ class Stack:
     reserved_ratio: float = 1.10
     """Reserved over allocated for what comes and goes; weights and states leave no holes. Fitted: prime-rl and ms-swift."""
     reserved_extra_gib: float = 0.5
+    """Blocks the allocator holds in any case."""
 
 
 TRANSFORMERS = Stack("transformers")

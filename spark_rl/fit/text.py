@@ -99,8 +99,9 @@ def _noted(phase: Phase) -> str:
 def _host_line(report: FitReport, width: int) -> str:
     if report.budget.host_bytes is None:
         return ""
+    short = " (DOES NOT FIT)" if report.host_peak_bytes > report.budget.host_bytes else ""
     return _wrapped(
-        f"host memory: {format_gib(report.host_peak_bytes)} of {format_gib(report.budget.host_bytes)} GiB at its own peak",
+        f"host memory{short}: {format_gib(report.host_peak_bytes)} of {format_gib(report.budget.host_bytes)} GiB at its own peak",
         width,
     )
 

@@ -41,14 +41,16 @@ def weight_lines(work: Workload) -> list[Line]:
     base = base_model_bytes(work) / work.shard
     kind = f"{work.quant} " if work.quant and work.tuning in ("qlora", "none") else ""
     share = f" / {work.shard} GPUs" if work.shard > 1 else ""
-    lines = [
-        Line(
-            "weights",
-            base,
-            f"{giga(card.parameter_count)} parameters, {kind}{work.base_bytes} B where not quantised{share}",
-            f"{giga(card.quantisable_count)} of them in linear modules" if kind else "",
+    formula = f"{giga(card.parameter_count)} parameters, {kind}{work.base_bytes} B where not quantised{share}"
+    note = f"{giga(card.quantisable_count)} of them in linear modules" if kind else ""
+    lines = [Line("weights", base, formula, note)]
+    if work.offload_embedding and not card.tied:
+        # A tied embedding is the output layer too and stays.
+        moved = float(card.embedding_count * work.base_bytes)
+        host = Line(
+            "embedding", moved, f"{giga(card.embedding_count)} x {work.base_bytes} B", "on the host", "host", "system"
         )
-    ]
+        lines = [Line("weights", base - moved, formula, "without the embedding"), host]
     adapter = adapter_parameters(work)
     if adapter:
         lines.append(

@@ -272,3 +272,18 @@ def test_a_hopeless_model_gets_a_sentence(make_recipe: MakeRecipe) -> None:
     report = fit_report(make_recipe("model.id=meta-llama/Llama-3.1-405B", "tuning.method=full"), machine_class("12"))
     assert report.remedies == ()
     assert "choose a smaller model" in report.to_text()
+
+
+def test_an_offloaded_embedding_leaves_the_device_of_a_discrete_card(make_recipe: MakeRecipe) -> None:
+    def weights(*sets: str) -> float:
+        report = fit_report(make_recipe("model.id=Qwen/Qwen2.5-7B-Instruct", *sets), machine_class("48"))
+        return next(line.num_bytes for line in report.phases[0].lines if line.name == "weights")
+
+    assert weights() - weights("memory.offload_embedding=true") == pytest.approx(152064 * 3584 * 2)
+
+
+def test_a_host_that_is_too_small_does_not_fit(make_recipe: MakeRecipe) -> None:
+    small_host = replace(machine_class("180"), host_total_bytes=16 * GIB)
+    report = fit_report(make_recipe(*FULL, "model.id=Qwen/Qwen2.5-14B-Instruct", "grpo.beta=0.0"), small_host)
+    assert report.verdict == "does_not_fit"
+    assert "host memory (DOES NOT FIT)" in report.to_text()
