@@ -30,6 +30,7 @@ from spark_rl.recipe import Recipe
 from spark_rl.rundir import JsonlWriter, RunDir, read_json, read_jsonl, write_json
 from spark_rl.runstate import describe_process, is_alive, tail_of
 from spark_rl.telemetry import Sampler
+from spark_rl.telemetry.procfs import count_oom_kills
 from spark_rl.telemetry.rollout import RolloutBandwidth
 from spark_rl.units import GIB
 
@@ -110,6 +111,7 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
             row_seconds=recipe.guard.sample_seconds,
         )
         stop = StopRequest(run)
+        num_oom_kills = count_oom_kills()
         next_pass = next_look = time.monotonic()
         while worker.poll() is None:
             now = time.monotonic()
@@ -122,7 +124,8 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
             time.sleep(max(0.002, min(next_pass, next_look) - time.monotonic()))
         watch.finish()
         sampler.close()
-        code, ended = judge_end(run, worker.returncode, watch.stopped_because)
+        kernel_killed = None if num_oom_kills is None else count_oom_kills() != num_oom_kills
+        code, ended = judge_end(run, worker.returncode, watch.stopped_because, kernel_killed)
         if stop.carried_out:
             code, ended = ExitCode.OK, {"cause": "stopped on request before training", "hint": None, "stopped": True}
         events.append({"event": "worker_ended", "returncode": worker.returncode, "cause": ended["cause"]})
@@ -236,9 +239,12 @@ def _budget_bytes(recipe: Recipe) -> int | None:
     return int(budget_gib * GIB) if budget_gib else None
 
 
-def judge_end(run: RunDir, returncode: int, stopped_because: Action | None = None) -> tuple[ExitCode, dict[str, Any]]:
+def judge_end(
+    run: RunDir, returncode: int, stopped_because: Action | None = None, kernel_killed: bool | None = None
+) -> tuple[ExitCode, dict[str, Any]]:
     """Exit code and cause from the worker's last words, or from how it died when it had none; the guard's own decision
-    to end it stands above both."""
+    to end it stands above both. `kernel_killed`: whether the kernel killed
+    something for want of memory meanwhile; None where it does not count."""
     if stopped_because is not None:
         hint = (
             "spark-rl resume goes on from the last checkpoint, with less: spark-rl fit shows the cheapest changes"
@@ -256,7 +262,11 @@ def judge_end(run: RunDir, returncode: int, stopped_because: Action | None = Non
         name = signal.Signals(-returncode).name
         cause = f"the worker was killed by {name}"
         if name == "SIGKILL":
-            cause += ": by a person, or by the kernel for want of memory (see telemetry.jsonl)"
+            cause += {
+                True: ": by the kernel, for want of memory (see telemetry.jsonl; dmesg tells more)",
+                False: ": by a person or a program; the kernel has killed nothing for want of memory",
+                None: ": by a person, or by the kernel for want of memory (see telemetry.jsonl)",
+            }[kernel_killed]
         return ExitCode.TRAINING_FAILED, {"cause": cause, "hint": "spark-rl resume goes on from the last checkpoint"}
     last_lines = [line for line in tail_of(run.stderr_log) if line.strip()]
     cause = f"the worker ended with code {returncode} without a word"

@@ -84,6 +84,15 @@ def parse_vmstat(text: bytes) -> dict[str, int]:
     return {match[1].decode(): int(match[2]) for match in re.finditer(rb"^(pswpin|pswpout) (\d+)$", text, re.MULTILINE)}
 
 
+def count_oom_kills(proc: Path = Path("/proc")) -> int | None:
+    """Processes the kernel has killed for want of memory since boot, in any cgroup; None where it does not count them."""
+    try:
+        match = re.search(r"^oom_kill (\d+)$", (proc / "vmstat").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
 def parse_cpu_times(text: bytes) -> tuple[int, int] | None:
     """(busy, all) in clock ticks over all cores since boot."""
     match = re.match(rb"cpu +([0-9 ]+)", text)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spark_rl.errors import RunDirError
-from spark_rl.guard import effects
+from spark_rl.guard import Action, effects
 from spark_rl.guard.run_watch import RunWatch, WorkerControl
+from spark_rl.rundir import RunDir
+from spark_rl.supervisor import judge_end
 from spark_rl.telemetry.reading import Reading
 from spark_rl.units import GIB
 
@@ -157,3 +162,23 @@ def test_a_user_with_a_small_lock_limit_pre_allocates() -> None:
     code = "import os; os.geteuid = lambda: 1000; from spark_rl.guard.effects import lock_memory; print(lock_memory())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limit)
     assert "pre-allocated" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kernel_killed", "words"),
+    [(True, "by the kernel, for want of memory"), (False, "by a person or a program"), (None, "or by the kernel")],
+)
+def test_a_kill_that_was_not_the_guards_is_told_from_the_kernels(
+    tmp_path: Path, kernel_killed: bool | None, words: str
+) -> None:
+    code, ended = judge_end(RunDir(tmp_path), -9, None, kernel_killed)
+    assert code == 7
+    assert words in ended["cause"]
+
+
+def test_a_run_that_the_guard_ended_exits_with_eight() -> None:
+    action = Action("stop", "memory", "headroom is below 10.00 GiB")
+    code, ended = judge_end(RunDir(Path("unused")), 0, action)
+    assert code == 8
+    assert ended["cause"] == "stopped by the guard: headroom is below 10.00 GiB"
+    assert "resume" in ended["hint"]
