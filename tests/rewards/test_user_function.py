@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,24 @@ def test_an_unknown_task_names_the_nearest() -> None:
     pytest.importorskip("reasoning_gym")
     with pytest.raises(ConfigError, match="did you mean 'chain_sum'"):
         ReasoningGym(dataset="chain_sums").judge("1", entry())
+
+
+@pytest.mark.cases
+@pytest.mark.slow
+def test_no_scorer_of_the_cases_pays_for_junk_through_our_reward(cases_dir: Path) -> None:
+    """Slow: importing reasoning-gym takes 3 s for each task."""
+    gym = pytest.importorskip("reasoning_gym")
+    lines = (cases_dir / "data" / "reasoning_gym_scorer_outputs.jsonl").read_text().splitlines()
+    junk = ["banana", "0", "", "  ", "The answer is not known."]
+    for task in sorted({json.loads(line)["task"] for line in lines}):
+        rows = [dict(one) for one in gym.create_dataset(task, size=2, seed=3)]
+        reward = ReasoningGym(dataset=task, unreadable_is_wrong=True)
+        for row in rows:
+            wrong = [text for text in junk if text.strip() != str(row["answer"])]
+            try:
+                verdicts = reward.judge_batch(wrong, [row] * len(wrong))
+            except ConfigError as error:
+                assert "gives 1 to the answer 'banana'" in str(error)
+                continue
+            assert {verdict.value for verdict in verdicts} == {0.0}, task
+        reward.close()
