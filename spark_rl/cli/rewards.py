@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_rl.cli.output import emit, emit_json, say
+from spark_rl.cli.output import emit, emit_json, fail, say
 from spark_rl.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def run_score(args: argparse.Namespace) -> int:
             reasons = "; ".join(f"{name}: {verdict.reason}" for name, verdict in scored[number].parts.items())
             emit(f"  row {number}: label {labels[number]}, judged {scored[number].correct}: {reasons}")
     if composite.bugs:
-        say("the reward failed: " + ", ".join(f"{name} {count} times" for name, count in composite.bugs.items()))
+        for name, count in composite.bugs.items():
+            reason = next(one.parts[name].reason for one in scored if one.parts[name].is_bug)
+            fail(f"{name} failed on {count} of {len(rows)} completions: {reason}", "a failure is not a score of 0")
     return 2 if composite.bugs else 0
 
 
