@@ -17,7 +17,7 @@ from spark_rl.guard import effects
 from spark_rl.guard.action import Action
 from spark_rl.guard.decide import Guard
 from spark_rl.guard.limits import GuardLimits, limits_for
-from spark_rl.telemetry.bandwidth import Bandwidth
+from spark_rl.telemetry.bandwidth import Bandwidth, from_counter
 from spark_rl.telemetry.findings import Thresholds
 from spark_rl.telemetry.reading import Reading
 from spark_rl.telemetry.watcher import Notice, Watcher
@@ -40,6 +40,7 @@ class Rollouts(Protocol):
     """Memory bandwidth by the run's own metrics."""
 
     newest: Bandwidth | None
+    peak_bytes_per_second: float | None
 
     def look(self) -> tuple[Notice, ...]: ...
 
@@ -130,7 +131,8 @@ class RunWatch:
         return guard.next_seconds
 
     def _row_of_pass(self, reading: Reading, now: float) -> dict[str, Any]:
-        """The row of telemetry.jsonl: the reading, and the bandwidth of the last rollout with the word how it was had."""
+        """The row of telemetry.jsonl: the reading, and the memory bandwidth with the word how it was had: counted where the
+        device counts, else derived from the last rollout."""
         row = reading.to_row()
         if self._rollouts is None:
             return row
@@ -138,8 +140,9 @@ class RunWatch:
             self._next_rollout_look = now + ROLLOUT_SECONDS
             for notice in self._rollouts.look():
                 self._write(self._events, notice.to_row())
-        newest = self._rollouts.newest
-        row["bandwidth"] = None if newest is None else asdict(newest)
+        busy_percent = reading.gpus[0].memory_utilization_percent if reading.gpus else None
+        shown = from_counter(busy_percent, self._rollouts.peak_bytes_per_second) or self._rollouts.newest
+        row["bandwidth"] = None if shown is None else asdict(shown)
         return row
 
     def finish(self) -> None:

@@ -46,7 +46,7 @@ class RolloutBandwidth:
         self._metrics = metrics
         self._weight_bytes = weight_bytes
         self._kv_bytes_per_token = kv_bytes_per_token
-        self._peak = peak_bytes_per_second
+        self.peak_bytes_per_second = peak_bytes_per_second
         self._offset = 0
         self._low_in_a_row = 0
         self._standing: Finding | None = None
@@ -62,8 +62,10 @@ class RolloutBandwidth:
             if measured is None:
                 continue
             self.newest = measured
-            if self._peak is not None:
-                notices += self._judge(judge_bandwidth(measured, self._peak), float(row.get("t") or 0.0))
+            if self.peak_bytes_per_second is not None:
+                notices += self._judge(
+                    judge_bandwidth(measured, self.peak_bytes_per_second), float(row.get("t") or 0.0)
+                )
         return tuple(notices)
 
     def _judge(self, finding: Finding | None, t: float) -> list[Notice]:

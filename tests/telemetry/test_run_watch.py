@@ -13,7 +13,9 @@ from spark_rl.guard import Action, effects
 from spark_rl.guard.run_watch import RunWatch, WorkerControl
 from spark_rl.rundir import RunDir
 from spark_rl.supervisor import judge_end
-from spark_rl.telemetry.reading import Reading
+from spark_rl.telemetry.bandwidth import Bandwidth
+from spark_rl.telemetry.reading import GpuReading, Reading
+from spark_rl.telemetry.watcher import Notice
 from spark_rl.units import GIB
 
 from .conftest import at, healthy_gb10
@@ -27,7 +29,13 @@ class Run:
     """A run watched without processes or time: readings go in, what was asked and written comes out."""
 
     def __init__(
-        self, readings: list[Reading], *, training: bool = True, disk_full: bool = False, planned: int | None = None
+        self,
+        readings: list[Reading],
+        *,
+        training: bool = True,
+        disk_full: bool = False,
+        planned: int | None = None,
+        rollouts: Any = None,
     ) -> None:
         self.readings = readings
         self.position = -1
@@ -42,7 +50,8 @@ class Run:
             kill=lambda: self.log.append("kill"),
         )
         self.watch = RunWatch(
-            self, control, _Rows(self, self.events, "event"), _Rows(self, self.rows, "row"), planned_peak_bytes=planned, clock=lambda: self.readings[self.position].monotonic
+            self, control, _Rows(self, self.events, "event"), _Rows(self, self.rows, "row"), planned_peak_bytes=planned,
+            rollouts=rollouts, clock=lambda: self.readings[self.position].monotonic
         )  # fmt: skip
 
     def read(self) -> Reading:
@@ -133,6 +142,22 @@ def test_findings_are_events_of_the_run() -> None:
     found = Run(readings).play().named("telemetry_finding")
     assert [(row["state"], row["rule"]) for row in found] == [("begin", "stuck_low")]
     assert found[0]["advice"]
+
+
+class Rollouts:
+    newest = Bandwidth(200e9, "derived", "a rollout")
+    peak_bytes_per_second = 1008e9
+
+    def look(self) -> tuple[Notice, ...]:
+        return ()
+
+
+def test_bandwidth_is_counted_on_a_card_and_derived_on_a_spark() -> None:
+    card = GpuReading(0, "NVIDIA GeForce RTX 4090", memory_utilization_percent=61.0)
+    on_card = Run([at(0.0, 60, gpu=card)], rollouts=Rollouts()).play().rows[-1]["bandwidth"]
+    on_spark = Run([uma(0.0, 60)], rollouts=Rollouts()).play().rows[-1]["bandwidth"]
+    assert (on_card["source"], on_card["bytes_per_second"]) == ("counted", pytest.approx(614.9e9, rel=0.01))
+    assert (on_spark["source"], on_spark["bytes_per_second"]) == ("derived", 200e9)
 
 
 def test_the_guard_never_signals_its_own_group() -> None:
