@@ -33,6 +33,7 @@ class WeightCanary:
         self._generation = trainer.vllm_generation
         self._engine: Any = view.engine_model(trainer)
         self._pushed: dict[str, Sums] | None = None
+        self._held_before: dict[str, Sums] | None = None
         self._num_syncs = self._num_checks = 0
         self._noise: float | None = None
         self._fixed: tuple[list[view.TokenIds], list[view.TokenIds]] | None = None
@@ -115,8 +116,10 @@ class WeightCanary:
             pushed=pushed or None,
             held=held,
             base=bare if has_adapter else None,
+            before=self._held_before,
             vocabulary=view.vocabulary(self._trainer.accelerator.unwrap_model(self._trainer.model), self._engine),
         )
+        self._held_before = held
         self._stop_on(judge_sync(sync), "weights")
 
     # log-probabilities

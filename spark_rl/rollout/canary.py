@@ -100,6 +100,8 @@ class Sync:
     """What the engine holds now. Tensors that cannot be read are absent."""
     base: Mapping[str, Sums] | None = None
     """Without any adapter; None in full fine-tuning."""
+    before: Mapping[str, Sums] | None = None
+    """What the engine held after the sync before; None at the first."""
     vocabulary: tuple[int, int] | None = None
     """Rows of the trainer's output head, tokens that the engine can sample."""
 
@@ -122,13 +124,21 @@ def judge_sync(sync: Sync) -> Diagnosis | None:
         return _judge_pushed(sync)
     total = len(sync.expected)
     missed = sorted({*never, *wrong})
-    if not never and len(wrong) == len(set(sync.held) & set(wanted)):
-        return Diagnosis("stale", f"all {len(wrong)} tensors differ from the trainer's after the sync, e.g. {wrong[0]}")
+    if not never and set(_due(sync, wanted)) <= set(wrong):
+        return Diagnosis("stale", f"none of the {len(wrong)} tensors that changed arrived, e.g. {wrong[0]}")
     vocabulary = [name for name in missed if "embed_tokens" in name or "lm_head" in name]
     if vocabulary == missed:
         return Diagnosis("truncated vocabulary", f"only {', '.join(missed)} differ from the trainer's")
     shown = ", ".join(missed[:3])
     return Diagnosis("half-synced", f"{len(missed)} of {total} tensors did not arrive: {shown}")
+
+
+def _due(sync: Sync, wanted: Mapping[str, Sums]) -> list[str]:
+    """Tensors that this sync had to change; all of them where it is not known what was there."""
+    known = [name for name in sync.held if name in wanted]
+    if sync.before is None:
+        return known
+    return [name for name in known if name in sync.before and not agree(sync.before[name], wanted[name])]
 
 
 def _judge_pushed(sync: Sync) -> Diagnosis | None:

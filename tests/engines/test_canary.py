@@ -42,6 +42,14 @@ def test_an_engine_that_keeps_every_old_tensor_is_stale() -> None:
     assert named(replace(FULL, held=OLD)) == "stale"
 
 
+def test_only_what_changed_counts_when_nothing_arrived() -> None:
+    """Adapters leave most tensors of the base alone, so a stale engine agrees in those."""
+    partly = {**OLD, NAMES[0]: NEW[NAMES[0]], NAMES[1]: NEW[NAMES[1]]}
+    assert named(Sync(expected=partly, pushed=None, held=OLD, base=OLD, before=OLD)) == "stale"
+    half = {**OLD, NAMES[0]: NEW[NAMES[0]]}
+    assert named(Sync(expected=partly, pushed=partly, held=half, before=OLD)) == "half-synced"
+
+
 def test_an_engine_that_keeps_one_old_tensor_is_half_synced_and_names_it() -> None:
     told = judge_sync(replace(FULL, held={**NEW, NAMES[2]: OLD[NAMES[2]]}))
     assert told is not None and told.name == "half-synced" and NAMES[2] in told.words
