@@ -18,6 +18,7 @@ from spark_rl.report.samples import HeldoutView, SampleView, choose_samples, hel
 from spark_rl.report.text import value_text, visible
 from spark_rl.rundir import RunDir, read_json
 from spark_rl.runstate import RunState, read_run
+from spark_rl.telemetry.summary import summary_of_run
 from spark_rl.units import format_seconds, format_share
 
 NOTABLE_P = 0.05
@@ -108,7 +109,7 @@ def gather(run: RunDir, now_seconds: float | None = None) -> Content:
         cause=visible(state.cause, 2_000) if state.cause else None,
         summary=summary,
         tone=tone,
-        facts=tuple(_facts(state, task, read_json(run.host) or {})),
+        facts=(*_facts(state, task, read_json(run.host) or {}), *summary_of_run(run.telemetry, state.metrics)),
         log=log_of_run(state),
         cap=grpo.get("max_completion_length"),
         evaluation=evaluation,
