@@ -213,14 +213,13 @@ HOST_PROCESS_GIB = 4.0
 
 # ------------------------------------------------------------------------------------------------ engine (vLLM)
 
-SAMPLER_BYTES_PER_LOGIT = 15.0
-"""Per logit of max_num_seqs rows in the profiling run. Fitted: start-up logs of vLLM 0.19, 15 to 16 from 49k to 262k
-vocabulary."""
+SAMPLER_BYTES_PER_LOGIT = 15.3
+"""Per logit of max_num_seqs rows in the profiling run, vLLM 0.17 and later. Fitted: start-up logs of 0.19, 14.9 to 16 from
+49k to 262k vocabulary."""
+OLD_SAMPLER_BYTES_PER_LOGIT = 38.6
+"""Before 0.17. Fitted: 38.5 to 39 on eleven logs of 128 to 1024 sequences and 100k to 201k vocabulary."""
 EXPERT_WORKSPACE = 1.5
 """Times batched tokens x routed copies x expert width x 2 matrices x 2 B. Fitted: the three MoE logs."""
-FORWARD_WIDTHS = 0.1
-OLD_ACTIVATION_GIB = 5.6
-"""vLLM 0.10 to 0.16: 4.8 to 7.4 in the logs, whatever the model."""
 NON_TORCH_GIB = 0.25
 NON_TORCH_PARALLEL_GIB = 2.1
 """NCCL's buffers with tensor parallelism."""

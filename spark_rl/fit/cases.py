@@ -348,10 +348,6 @@ def _capacity(card: ModelCard, engine: EngineSettings, cache_gib: float, request
     )
 
 
-OLDER_ACTIVATION_EXTRA_GIB = 3.5
-"""Where the engine's version is not known: versions before 0.17 profiled about this much more."""
-
-
 def _start_up_verdict(
     card: ModelCard,
     engine: EngineSettings,
@@ -367,7 +363,8 @@ def _start_up_verdict(
     request = engine.max_model_len or kv.get("at_tokens") or 1
     cautious = cache
     if activation_guessed and kv.get("kv_gib") is None:
-        cautious = cache - OLDER_ACTIVATION_EXTRA_GIB
+        # The engine's version is not known: an older one profiles more.
+        cautious = cache - (activation_bytes(card, engine, old_sampler=True) / GIB - activation)
     if cache <= 0 or _capacity(card, engine, cache, int(request)).concurrency < 1:
         return "does_not_fit"
     graphs = _term(kv, "graphs_gib")

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from spark_rl.fit.calibration import (
     ADVICE_MARGIN_BYTES,
     EXPERT_WORKSPACE,
-    FORWARD_WIDTHS,
     GRAPHS_FULL_SEQUENCES,
     GRAPHS_GIB,
     GRAPHS_LEAST_GIB,
     NON_TORCH_GIB,
     NON_TORCH_PARALLEL_GIB,
-    OLD_ACTIVATION_GIB,
+    OLD_SAMPLER_BYTES_PER_LOGIT,
     SAMPLER_BYTES_PER_LOGIT,
 )
 from spark_rl.fit.weights import model_bytes
@@ -179,22 +178,30 @@ def engine_weight_bytes(card: ModelCard, engine: EngineSettings, plain_bytes: fl
     return (total + lora) / engine.tensor_parallel / engine.pipeline_parallel
 
 
-def activation_bytes(card: ModelCard, engine: EngineSettings) -> float:
-    """Peak of the engine's profiling run."""
-    if engine.version is not None and older_than(engine.version, (0, 17)) and not older_than(engine.version, (0, 10)):
-        return OLD_ACTIVATION_GIB * GIB
+SAMPLER_CHANGED_IN = (0, 17)
+
+
+def activation_bytes(card: ModelCard, engine: EngineSettings, *, old_sampler: bool | None = None) -> float:
+    """Peak of the engine's profiling run: the sampler over max_num_seqs rows, or one layer over the batched tokens.
+
+    A layer holds gate, up, their product and four hidden widths in 16 bit: 78.6 kB a token on Qwen3-4B, as logged.
+    """
+    if old_sampler is None:
+        old_sampler = engine.version is not None and older_than(engine.version, SAMPLER_CHANGED_IN)
     sequences = min(engine.max_num_seqs or 256, 1024)
     batched = engine.max_batched_tokens or 4096
-    experts = 0.0
+    experts = widest = 0.0
     for run in card.runs:
-        width = max((item.inputs for item in run.layer.linears if item.experts and item.name == "down_proj"), default=0)
-        experts = max(experts, 4.0 * width * run.layer.experts_per_token / engine.tensor_parallel)
-    mlp = max(max((item.outputs for item in run.layer.linears), default=card.hidden) for run in card.runs)
-    return (
-        sequences * card.vocab * SAMPLER_BYTES_PER_LOGIT
-        + EXPERT_WORKSPACE * batched * experts
-        + FORWARD_WIDTHS * batched * 2 * (mlp + 4 * card.hidden)
-    )
+        expert = max(
+            (item.inputs for item in run.layer.linears if item.experts and item.name == "down_proj"), default=0
+        )
+        experts = max(experts, 4.0 * expert * run.layer.experts_per_token / engine.tensor_parallel)
+        dense = max((item.outputs for item in run.layer.linears if item.role == "mlp" and not item.experts), default=0)
+        fused = any(item.name in ("gate_up_proj", "dense_h_to_4h", "input_linear") for item in run.layer.linears)
+        widest = max(widest, (1.5 if fused else 3.0) * dense / engine.tensor_parallel)
+    rate = OLD_SAMPLER_BYTES_PER_LOGIT if old_sampler else SAMPLER_BYTES_PER_LOGIT
+    layer = batched * 2.0 * (widest + 4 * card.hidden)
+    return max(sequences * card.vocab * rate, layer) + EXPERT_WORKSPACE * batched * experts
 
 
 def older_than(version: str, limit: tuple[int, int]) -> bool:
@@ -237,6 +244,21 @@ def effective_utilization(asked: float, device_total_gib: float, *, standby: boo
     if standby and not override:
         return standby_utilization(math.ceil(device_total_gib))
     return asked
+
+
+UNSLOTH_SHAPES = (
+    (2, 2048, 8), (4, 2048, 16), (8, 4096, 32), (12, 4096, 48), (16, 6144, 64), (24, 6144, 80), (40, 8192, 96),
+    (48, 8192, 112), (80, 8192, 128),
+)  # fmt: skip
+"""Read: batched tokens and sequences that Unsloth chooses for its engine, by the GB left for the cache."""
+
+
+def unsloth_shape(cache_gb: float) -> tuple[int, int]:
+    """Batched tokens and sequences of Unsloth's own engine."""
+    for limit, batched, sequences in UNSLOTH_SHAPES:
+        if cache_gb <= limit:
+            return batched, sequences
+    return 8192, 256
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def forecast(work: Workload, machine: Machine, *, generation_batch: int, max_ste
             element_bytes=work.engine.kv_element_bytes,
             batched_tokens=work.engine.max_batched_tokens or 4096,
         )
-        at_once = max(1, min(sequences, int(capacity.concurrency)))
+        at_once = max(1, min(sequences, int(capacity.concurrency), work.engine.max_num_seqs or sequences))
     # Continuous batching refills the places of finished completions, so there are no whole waves.
     waves = sequences / at_once
     native = work.engine.kind in ("none", "native")

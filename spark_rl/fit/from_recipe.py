@@ -12,7 +12,8 @@ from typing import cast
 
 from spark_rl.errors import Refused
 from spark_rl.fit.calibration import TRL, UNSLOTH, Stack
-from spark_rl.fit.engine import effective_utilization
+from spark_rl.fit.engine import effective_utilization, unsloth_shape
+from spark_rl.fit.weights import model_bytes
 from spark_rl.fit.workload import Checkpointing, EngineSettings, LossKind, Tuning, Workload
 from spark_rl.host import Machine
 from spark_rl.modelcard import ModelCard
@@ -76,7 +77,7 @@ def workload_from_recipe(recipe: Recipe, machine: Machine, card: ModelCard) -> W
         prompt_tokens=recipe.prompt.max_prompt_length,
         completion_tokens=grpo.max_completion_length,
         logprob_rows=grpo.per_device_train_batch_size,
-        engine=_engine(recipe, machine, notes),
+        engine=_engine(recipe, machine, card, notes),
     )
     work = _with_mini_batches(work, recipe, machine, unsloth, notes)
     return replace(work, notes=(*dict.fromkeys((*notes, *lever_words(recipe, machine))),))
@@ -125,7 +126,14 @@ def _loss(recipe: Recipe, unsloth: bool) -> LossKind:
     return "chunked" if unsloth or recipe.memory.use_liger_kernel else "full"
 
 
-def _engine(recipe: Recipe, machine: Machine, notes: list[str]) -> EngineSettings:
+def _weights(recipe: Recipe, card: ModelCard) -> float:
+    quant = None if recipe.model.quantization == "none" else recipe.model.quantization
+    return model_bytes(
+        card, plain_bytes=_BYTES[recipe.model.dtype], quant=quant, double_quant=recipe.model.double_quant
+    )
+
+
+def _engine(recipe: Recipe, machine: Machine, card: ModelCard, notes: list[str]) -> EngineSettings:
     kind = recipe.rollout.kind
     vllm = recipe.vllm
     if machine.kind == "cpu" and kind in ("unsloth_vllm", "vllm_colocate"):
@@ -148,13 +156,17 @@ def _engine(recipe: Recipe, machine: Machine, notes: list[str]) -> EngineSetting
         )
     sleeps = standby if kind == "unsloth_vllm" else vllm.sleep
     level = (2 if standby else vllm.sleep_level) if sleeps else 0
+    batched, sequences = TRL_BATCHED_TOKENS, recipe.generation_batch_size
+    if kind == "unsloth_vllm":
+        left = share * (machine.device_total_bytes or 0) - _weights(recipe, card)
+        batched, sequences = unsloth_shape(left / 1e9)
     return EngineSettings(
         kind="shared" if kind == "unsloth_vllm" else "colocate",
         utilization=share,
         kv_cache_bytes=vllm.kv_cache_memory_bytes,
         max_model_len=vllm.max_model_len or recipe.model.max_seq_length,
-        max_num_seqs=recipe.generation_batch_size,
-        max_batched_tokens=TRL_BATCHED_TOKENS,
+        max_num_seqs=sequences,
+        max_batched_tokens=batched,
         kv_element_bytes=1 if vllm.kv_cache_dtype == "fp8" else 2,
         weight_quant=None if recipe.model.quantization == "none" else recipe.model.quantization,
         sleep_level=level,
