@@ -44,8 +44,11 @@ _NEGATION_BEFORE = re.compile(
 _NEGATION = re.compile(r"\b(?:not|never|wrong|incorrect|isn['’]t|aren['’]t|false that)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!\d)[.!?;](?=\s|$)|(?<=\d)[.!?;](?=\s+[A-Z(]|\s*$)|(?<=\d)[!?;](?!\s*\d)")
 _REASON = re.compile(
-    r",?\s+(?:because|since|so|as|which|where|for|when|if)\b|,\s+(?:and|the|this|that|it|we)\b", re.IGNORECASE
+    r",?\s+(?:because|since|so|as|which|where|for|when|if)\b|,\s+(?:the|this|that|it|we|not|rather|instead)\b"
+    r"|,\s+and\b(?!\s*(?:[\d$\\(-]|[a-z]\s*=))",
+    re.IGNORECASE,
 )
+"""Where a sentence goes on after its answer; ", and 7" goes on with a list."""
 
 
 @dataclass(frozen=True)

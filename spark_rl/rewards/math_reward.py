@@ -164,7 +164,7 @@ def _boxes_together(completion: str, last: str) -> str:
 
 def _unmarked(text: str, golds: Sequence[str]) -> tuple[str | None, str]:
     """The answer of a text that marks none: the text itself when short, or the one number of its last sentence."""
-    if is_negated(text[-400:]) and not any(map(is_negated, golds)):
+    if is_negated(last_sentence(text)) and not any(map(is_negated, golds)):
         return None, "no answer is marked, and the text denies something"
     if not text:
         return None, "the completion is empty"

@@ -47,6 +47,8 @@ def value(reward: MathAnswer, gold: str, completion: str, prompt: str = "") -> f
         "She sells 9 eggs at $2 each, so she makes 9 * 2 = $18.",
         "She makes 18 dollars every day at the farmers' market.",
         "The total is 18",
+        "The answer is 18, not 20.",
+        "She does not eat two of them. So she makes $18.",
         "The answer is eighteen.",
         "<answer>The answer is 18</answer>",
         "Final Answer: The final answer is $18$. I hope it is correct.",
@@ -182,6 +184,11 @@ def test_a_row_without_gold_does_not_apply(math_answer: MathAnswer) -> None:
 )
 def test_the_gold_is_found_in_a_worked_solution(column: str, expected: str) -> None:
     assert gold_answer(column) == expected
+
+
+def test_a_list_in_a_sentence_is_read_whole(math_answer: MathAnswer) -> None:
+    assert value(math_answer, "3,5,7", "The answer is 3, 5, and 7.") == 1.0
+    assert value(math_answer, "3,5", "The answer is 3, 5, and 7.") == 0.0
 
 
 def test_several_golds_are_alternatives(math_answer: MathAnswer) -> None:
