@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import sys
 from typing import Any, NoReturn
 
@@ -92,7 +93,8 @@ def enter_root(settings: dict[str, Any]) -> None:
 
 def bind(descriptor: int, source: str, target: str) -> None:
     """Bind one file or folder; read-only, except the harmless device nodes, which a read-only bind could not serve."""
-    is_folder = os.path.isdir(source)
+    # Asked of the descriptor: a source below the staging folder cannot be reached by its name any more.
+    is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
     os.makedirs(target if is_folder else os.path.dirname(target), mode=0o755, exist_ok=True)
     if not is_folder:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
