@@ -31,7 +31,7 @@ _BOX = re.compile(r"\\f?boxed[ ]*(\{|[ ]?\d)")
 _NUMBER_LINE = re.compile(r"^[^\w\n]{0,4}\d[\d.,]*[^\w\n]{0,4}$", re.MULTILINE)
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _PHRASE = re.compile(
-    r"\banswer[*_]{0,3}(?:\s(?:is|are|was|would be|equals|must be)\b[ \t]*[:=]?|[ \t]?[:=])[*_]{0,3}[ \t]*\n?[ \t]*([^\n]+)",
+    r"\bans(?:wer)?[*_]{0,3}(?:\s(?:is|are|was|would be|equals|must be)\b[ \t]*[:=]?|[ \t]?[:=])[*_]{0,3}[ \t]*\n?[ \t]*([^\n]+)",
     re.IGNORECASE,
 )
 _LETTER_A = re.compile(r"^[ \t]*A:[ \t]*([^\n]+)", re.MULTILINE)
@@ -157,7 +157,7 @@ def first_clause(line: str) -> str:
     line = line[:600]
     if end := _SENTENCE_END.search(line):
         line = line[: end.start()]
-    if reason := _REASON.search(line):
+    if (reason := _REASON.search(line)) and line[: reason.start()].strip():
         line = line[: reason.start()]
     return line.strip().lstrip("*_ ").strip()
 
