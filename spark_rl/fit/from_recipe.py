@@ -13,6 +13,7 @@ from typing import cast
 from spark_rl.errors import Refused
 from spark_rl.fit.calibration import TRL, UNSLOTH, Stack
 from spark_rl.fit.engine import effective_utilization, unsloth_shape
+from spark_rl.fit.phases import with_free_memory
 from spark_rl.fit.weights import model_bytes
 from spark_rl.fit.workload import Checkpointing, EngineSettings, LossKind, Tuning, Workload
 from spark_rl.host import Machine
@@ -187,8 +188,6 @@ def _with_mini_batches(work: Workload, recipe: Recipe, machine: Machine, unsloth
         if size != rows:
             notes.append(f"unsloth_grpo_mini_batch {asked} splits {rows} rows into forwards of {size}")
         return replace(work, rows=size, logprob_rows=size)
-    from spark_rl.fit.phases import with_free_memory
-
     free = with_free_memory(work, float(machine.device_total_bytes or 0)).free_bytes or 0.0
     multiplier = recipe.memory.unsloth_logit_chunk_multiplier or max(4, work.tokens_per_row // 4096)
     limit, chosen = 0.8 * free, min(4, rows)

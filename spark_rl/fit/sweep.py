@@ -102,7 +102,7 @@ SIZES: tuple[tuple[str, str], ...] = (
     ("32b", "Qwen/Qwen2.5-32B-Instruct"),
     ("30b-a3b", "Qwen/Qwen3-30B-A3B"),
     ("14b", "Qwen/Qwen2.5-14B-Instruct"),
-    ("9b", "Qwen/Qwen3.5-9B"),
+    ("9b", "google/gemma-2-9b-it"),
     ("7-8b", "Qwen/Qwen3-8B"),
     ("3b", "Qwen/Qwen2.5-3B-Instruct"),
     ("1.5b", "Qwen/Qwen2.5-1.5B-Instruct"),

@@ -16,6 +16,7 @@ from spark_rl.fit.activations import (
     layer_backward_bytes_per_token,
     layer_transient_bytes_per_token,
     loss_bytes,
+    mlp_width,
     numbers,
     parked_bytes_per_token,
     saved_without_checkpointing,
@@ -236,8 +237,6 @@ def logprob_phase(work: Workload, stays: list[Line]) -> Phase:
     width = max(
         (run.layer.attention.query_width if run.layer.attention else work.card.hidden) for run in work.card.runs
     )
-    from spark_rl.fit.activations import mlp_width
-
     mlp = max(mlp_width(run.layer) for run in work.card.runs)
     each = act * (3 * work.card.hidden + 2 * width + 3 * mlp)
     layer = Line("one layer's forward", tokens * each, f"{rows} x {work.tokens_per_row} tokens x {giga(each)}B")

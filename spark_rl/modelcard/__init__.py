@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_rl.modelcard.families import card_from_config, is_vision_config, known_families
 from spark_rl.modelcard.shape import Attention, Layer, LayerRun, Linear, ModelCard, is_lora_target
-from spark_rl.modelcard.source import find_card, shipped_configs
+from spark_rl.modelcard.source import find_card, shipped_cards
 
 __all__ = [
     "Attention",
@@ -17,5 +17,5 @@ __all__ = [
     "is_lora_target",
     "is_vision_config",
     "known_families",
-    "shipped_configs",
+    "shipped_cards",
 ]

@@ -25,14 +25,20 @@ MAX_HEADER_BYTES = 100_000_000
 
 
 @cache
-def shipped_configs() -> Mapping[str, Mapping[str, Any]]:
-    """The configurations that ship with the package, by every name they go by."""
+def shipped_cards() -> Mapping[str, Mapping[str, Any]]:
+    """The cards that ship with the package, by every name they go by: `config`, and a `note` where one is due."""
     found: dict[str, Mapping[str, Any]] = {}
     for path in sorted(CARDS_DIR.glob("*.json")):
         for card in json.loads(path.read_text(encoding="utf-8")):
             for name in card["names"]:
-                found[name] = card["config"]
+                found[name] = card
     return found
+
+
+def _shipped_card(name: str) -> ModelCard:
+    stored = shipped_cards()[name]
+    card = card_from_config(stored["config"], name, source="card shipped with spark_rl")
+    return replace(card, notes=(stored["note"],)) if "note" in stored else card
 
 
 def stored_parameter_count(folder: Path) -> int | None:
@@ -79,12 +85,12 @@ def find_card(model_id: str, revision: str | None = None) -> ModelCard:
     path = Path(model_id).expanduser()
     if path.is_file() and path.suffix == ".json":
         return card_from_config(read_config_file(path), path.stem, source=str(path.name))
-    shipped = shipped_configs()
+    shipped = shipped_cards()
     try:
         resolved = resolve_model(model_id)
     except ConfigError:
         if model_id in shipped:
-            return card_from_config(shipped[model_id], model_id, source="card shipped with spark_rl")
+            return _shipped_card(model_id)
         raise
     if isinstance(resolved, Path):
         return card_from_folder(resolved, model_id)
@@ -92,7 +98,7 @@ def find_card(model_id: str, revision: str | None = None) -> ModelCard:
     if folder is not None:
         return card_from_folder(folder, model_id)
     if model_id in shipped:
-        return card_from_config(shipped[model_id], model_id, source="card shipped with spark_rl")
+        return _shipped_card(model_id)
     raise ConfigError(
         f"model {model_id!r} is not on this machine and has no card here",
         hint=f"{_nearest_model(model_id, shipped)}give its config.json: --model path/to/config.json",

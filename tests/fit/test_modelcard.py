@@ -10,7 +10,7 @@ import pytest
 
 from spark_rl.errors import ConfigError, Refused
 from spark_rl.fit.scoring import card_of_row, model_row, read_rows
-from spark_rl.modelcard import card_from_config, find_card, shipped_configs
+from spark_rl.modelcard import card_from_config, find_card, shipped_cards
 
 TINY = {
     "model_type": "llama",
@@ -51,7 +51,7 @@ def test_embedding_and_output_layer_are_told_apart(cases_dir: Path) -> None:
 
 
 def test_every_shipped_card_can_be_read() -> None:
-    for name in shipped_configs():
+    for name in shipped_cards():
         assert find_card(name).parameter_count > 10**6, name
 
 
@@ -140,3 +140,7 @@ def test_expert_adapters_count_every_expert() -> None:
     moe = find_card("Qwen/Qwen3-30B-A3B")
     with_experts = moe.lora_parameter_count(16, ("q_proj", "experts"))
     assert with_experts - moe.lora_parameter_count(16, ("q_proj",)) == 48 * 16 * 128 * (2048 + 1536 + 768 + 2048)
+
+
+def test_a_card_of_a_vision_model_s_text_part_says_so() -> None:
+    assert "vision-language" in find_card("Qwen/Qwen3.5-9B").notes[0]
