@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -124,7 +125,7 @@ def run_bench(
 
 def measure_host_memory(num_threads: int | None = None) -> tuple[float, float]:
     """(read, copy) bytes per second with every core at work, the best of several runs."""
-    count = min(num_threads or len(os.sched_getaffinity(0)), 16)
+    count = min(num_threads or _num_cores(), 16)
     sources = [np.ones(ARRAY_BYTES // 8) for _ in range(count)]
     targets = [np.empty_like(source) for source in sources]
 
@@ -151,7 +152,7 @@ def measure_disk(folder: Path) -> float | None:
     path = folder / f".spark_rl_bench_{os.getpid()}"
     block = os.urandom(1024**2)
     try:
-        if os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize < 4 * DISK_BYTES:
+        if shutil.disk_usage(folder).free < 4 * DISK_BYTES:
             return None
         started = time.perf_counter()
         with path.open("wb", buffering=0) as file:
@@ -221,6 +222,11 @@ def _judged(
         "what": what, "measured": measured, "expected_low": low, "expected_high": high, "verdict": "healthy" if well else "low",
         "words": words if well else f"{words}: {advice}",
     }  # fmt: skip
+
+
+def _num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _best(work: Callable[[], Any], repeats: int = REPEATS) -> float:

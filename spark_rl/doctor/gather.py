@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 import re
-import resource
 import shutil
 import sys
 import time
@@ -167,5 +166,9 @@ def _free(path: Path) -> int | None:
 
 
 def _memlock() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return None if soft == resource.RLIM_INFINITY else soft

@@ -38,7 +38,7 @@ class OpenFile:
         for _ in range(2):
             try:
                 if self._descriptor is None:
-                    self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                    self._descriptor = os.open(self.path, os.O_RDONLY)
                 length = os.preadv(self._descriptor, [self._buffer], 0)
                 return bytes(memoryview(self._buffer)[:length])
             except OSError:
@@ -54,6 +54,19 @@ class OpenFile:
 def parse_meminfo(text: bytes) -> dict[str, int]:
     """The lines named in `MEMINFO_KEYS`, in bytes (HugePages_* are counts). Lines that are not there are left out."""
     return {match[1].decode(): int(match[2]) * (1024 if match[3] else 1) for match in _MEMINFO_LINE.finditer(text)}
+
+
+def memory_elsewhere() -> dict[str, int]:
+    """The same lines on a system without /proc (macOS, Windows), by psutil; {} when that knows nothing either."""
+    import psutil
+
+    try:
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    except (OSError, RuntimeError, psutil.Error):
+        return {}
+    return {
+        "MemTotal": memory.total, "MemAvailable": memory.available, "MemFree": memory.free, "SwapTotal": swap.total, "SwapFree": swap.free,
+    }  # fmt: skip
 
 
 def available_from_meminfo(memory: Mapping[str, int]) -> int | None:

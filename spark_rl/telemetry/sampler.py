@@ -69,6 +69,7 @@ class Sampler:
         budget_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        memory_elsewhere: Callable[[], dict[str, int]] = procfs.memory_elsewhere,
     ) -> None:
         """`disk`: where the run writes. `worker_pid`: see `watch`. `budget_bytes`: host memory the run may use at most, beside what the kernel
         enforces. Nothing is opened or asked before the first `read`."""
@@ -78,6 +79,7 @@ class Sampler:
         self._budget_bytes = budget_bytes
         self._clock = clock
         self._wall_clock = wall_clock
+        self._memory_elsewhere = memory_elsewhere
         self._worker_pid = worker_pid
         self._members: list[int] = [] if worker_pid is None else [worker_pid]
         self._groups: list[procfs.MemoryGroup] = []
@@ -112,7 +114,8 @@ class Sampler:
         """One pass. Never raises for anything a sensor does."""
         now = self._clock()
         missing: dict[str, str] = {}
-        memory = procfs.parse_meminfo(self._meminfo.read() or b"")
+        text = self._meminfo.read()
+        memory = procfs.parse_meminfo(text) if text is not None else self._memory_elsewhere()
         worker = self._read_worker(now, missing)
         answer = self.last_gpu_answer = self._gpu.read()
         host = self._read_host(now, memory, missing)

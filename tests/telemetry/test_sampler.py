@@ -67,11 +67,19 @@ def test_every_missing_value_has_a_known_reason_and_is_never_zero(fake_proc: Pat
 
 
 def test_a_container_without_proc_and_sys_gives_reasons_and_no_error(tmp_path: Path) -> None:
-    reading = Sampler(gpu=NoGpu(), proc=tmp_path / "proc", sys=tmp_path / "sys").read()
+    reading = Sampler(gpu=NoGpu(), proc=tmp_path / "proc", sys=tmp_path / "sys", memory_elsewhere=dict).read()
     assert reading.headroom_bytes is None
     assert reading.missing["host.mem_available_bytes"] == "not_present"
     assert reading.missing["host.psi_memory_full_percent"] == "not_present"
     assert reading.missing["host.hottest_zone_c"] == "not_present"
+
+
+def test_a_system_without_proc_has_its_memory_from_psutil(tmp_path: Path) -> None:
+    """macOS and Windows: the light commands work there."""
+    reading = Sampler(gpu=NoGpu(), proc=tmp_path / "proc", sys=tmp_path / "sys").read()
+    assert reading.host.mem_available_bytes is not None
+    assert reading.headroom_source == "MemAvailable"
+    assert reading.missing["host.psi_memory_full_percent"] == "not_present"
 
 
 def test_a_row_is_read_back_as_it_was_written(fake_proc: Path, tmp_path: Path) -> None:
