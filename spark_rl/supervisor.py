@@ -101,7 +101,7 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
         sampler = Sampler(disk=run.path, worker_pid=worker.pid, budget_bytes=_budget_bytes(recipe))
         watch = RunWatch(
             sampler,
-            _worker_control(run, worker.pid),
+            _worker_control(run, worker.pid, sampler),
             events,
             telemetry,
             settings=recipe.guard.model_dump(exclude={"worker_budget_gib"}),
@@ -187,7 +187,7 @@ def _describe(pid: int) -> dict[str, Any] | None:
         return None
 
 
-def _worker_control(run: RunDir, pid: int) -> WorkerControl:
+def _worker_control(run: RunDir, pid: int, sampler: Sampler) -> WorkerControl:
     """How the guard reaches the worker."""
 
     def ask(request: str) -> None:
@@ -197,7 +197,7 @@ def _worker_control(run: RunDir, pid: int) -> WorkerControl:
         ask=ask,
         is_training=lambda: phase_of(run) == "train",
         terminate=lambda: effects.terminate_group(pid),
-        kill=lambda: effects.kill_group(pid),
+        kill=lambda: effects.kill_worker(pid, sampler.members),
     )
 
 

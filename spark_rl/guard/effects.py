@@ -10,7 +10,10 @@ import ctypes
 import os
 import resource
 import signal
+from collections.abc import Iterable
 from pathlib import Path
+
+from spark_rl.telemetry import procfs
 
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 """mlockall(2). On-fault: a thread's 8 MiB stack is locked page by page as it is used, not all at once."""
@@ -57,14 +60,20 @@ def offer_worker(pid: int, proc: Path = Path("/proc")) -> str:
     return f"the worker's oom_score_adj is {WORKER_OOM_SCORE}"
 
 
-def kill_group(leader: int) -> bool:
-    """SIGKILL to a worker's process group. False when it had gone already. Never signals the caller's own group."""
+def kill_worker(leader: int, members: Iterable[int] = ()) -> bool:
+    """SIGKILL to a worker's process group, and to those of `members` (as seen lately) that descend from it in groups of
+    their own. False when the group had gone already. Never signals the caller's own group."""
     if leader <= 1 or leader == os.getpgrp():
         return False
+    elsewhere = [pid for pid in members if pid != leader and procfs.descends_from(pid, leader)]
+    killed = False
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-        return True
-    return False
+        killed = True
+    for pid in elsewhere:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return killed
 
 
 def terminate_group(leader: int) -> bool:

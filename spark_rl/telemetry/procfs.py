@@ -208,32 +208,61 @@ def process_sizes(pid: int, proc: Path = Path("/proc")) -> tuple[int, int] | Non
         return None
 
 
-def group_members(group: int, proc: Path = Path("/proc")) -> list[int]:
-    """Process ids of a process group (a worker and what it started). Plain calls: there may be a thousand processes."""
-    members = []
+def family_of(leader: int, proc: Path = Path("/proc")) -> list[int]:
+    """Process ids of a worker's process group and of everything that descends from it, also in groups of their own
+    (engines and sandboxes start some). Plain calls: there may be a thousand processes."""
     root = str(proc)
     try:
         names = os.listdir(root)  # noqa: PTH208  strings are all that is needed here
     except OSError:
         return []
+    children: dict[int, list[int]] = {}
+    members: list[int] = []
     for name in names:
         if not name.isdigit():
             continue
-        try:
-            descriptor = os.open(f"{root}/{name}/stat", os.O_RDONLY)
-        except OSError:
+        parents = _parent_and_group(f"{root}/{name}/stat")
+        if parents is None:
             continue
-        try:
-            text = os.read(descriptor, 512)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
-        # pid (name, which may hold anything) state ppid pgrp ...
-        fields = text[text.rfind(b")") + 2 :].split(None, 3)
-        if len(fields) > 2 and int(fields[2]) == group:
-            members.append(int(name))
-    return members
+        pid, (parent, group) = int(name), parents
+        children.setdefault(parent, []).append(pid)
+        if group == leader or pid == leader:
+            members.append(pid)
+    found = dict.fromkeys(members)
+    while members:
+        for child in children.get(members.pop(), ()):
+            if child not in found:
+                found[child] = None
+                members.append(child)
+    return list(found)
+
+
+def descends_from(pid: int, leader: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a process still is a descendant of the leader: its number may have been given to another meanwhile."""
+    for _ in range(64):
+        parents = _parent_and_group(f"{proc}/{pid}/stat")
+        if parents is None or parents[0] <= 1:
+            return False
+        if leader in parents:
+            return True
+        pid = parents[0]
+    return False
+
+
+def _parent_and_group(path: str) -> tuple[int, int] | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        text = os.read(descriptor, 512)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    # pid (name, which may hold anything) state ppid pgrp ...
+    fields = text[text.rfind(b")") + 2 :].split(None, 3)
+    return (int(fields[1]), int(fields[2])) if len(fields) > 2 else None
 
 
 def process_name(pid: int, proc: Path = Path("/proc")) -> str | None:

@@ -105,7 +105,7 @@ class Sampler:
         """The driver's newest answer with its versions and identities, for `doctor` and host.json."""
 
     def watch(self, pid: int) -> None:
-        """From now on the process group of `pid` is the run: its memory, its limits."""
+        """From now on the process group of `pid` and all that descends from it is the run: its memory, its limits."""
         self._worker_pid = pid
         self._members = [pid]
         self._kept["group"].at = float("-inf")
@@ -136,6 +136,11 @@ class Sampler:
             ceilings=self._ceilings(host, worker),
             missing=missing,
         )
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The run's processes as they were found last."""
+        return tuple(self._members)
 
     def close(self) -> None:
         for file in (self._meminfo, self._vmstat, self._pressure, self._stat):
@@ -240,7 +245,7 @@ class Sampler:
         if self._due("group", now) is not None:
             watched = pid if pid is not None else os.getpid()
             if pid is not None:
-                self._members = procfs.group_members(pid, self._proc) or [pid]
+                self._members = procfs.family_of(pid, self._proc) or [pid]
             self._groups = procfs.find_memory_groups(watched, self._proc)
             limits = {member: procfs.address_space_limit(member, self._proc) for member in self._members}
             self._address_limits = {member: limit for member, limit in limits.items() if limit is not None}

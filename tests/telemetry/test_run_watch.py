@@ -163,8 +163,8 @@ def test_bandwidth_is_counted_on_a_card_and_derived_on_a_spark() -> None:
 def test_the_guard_never_signals_its_own_group() -> None:
     import os
 
-    assert effects.kill_group(os.getpgrp()) is False
-    assert effects.kill_group(1) is False
+    assert effects.kill_worker(os.getpgrp()) is False
+    assert effects.kill_worker(1) is False
 
 
 def test_locking_memory_says_what_it_did() -> None:

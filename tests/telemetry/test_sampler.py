@@ -9,14 +9,17 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from spark_rl.guard.effects import kill_worker
 from spark_rl.telemetry import REASONS, Sampler, procfs, reading_from_row, sysfs
 from spark_rl.telemetry.gpu_source import NvmlSource
 from spark_rl.telemetry.nvml import FAST_SECONDS, GpuAnswer
 from spark_rl.telemetry.reading import GpuReading
 from spark_rl.telemetry.sampler import NoGpu
 from spark_rl.units import GIB
+from tests.run.conftest import wait_until
 
 from .conftest import healthy_gb10, meminfo, write_tree
 
@@ -181,21 +184,30 @@ def test_an_old_kernel_without_mem_available_gets_an_estimate() -> None:
     assert procfs.available_from_meminfo(memory) == 40 * 1024
 
 
-def test_the_processes_of_a_worker_are_found_by_their_group() -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); input()",
-    ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0) as worker:
+SPAWN = """
+import subprocess, sys
+same = subprocess.Popen(["sleep", "60"])
+apart = subprocess.Popen(["sleep", "60"], start_new_session=True)
+print(same.pid, apart.pid, flush=True)
+input()
+"""
+
+
+def test_the_processes_of_a_worker_are_found_and_killed_also_in_sessions_of_their_own() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SPAWN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+    ) as worker:
         assert worker.stdout is not None
-        child = int(worker.stdout.readline())
-        assert sorted(procfs.group_members(worker.pid)) == sorted([worker.pid, child])
-        reading = Sampler(gpu=NoGpu(), worker_pid=worker.pid).read()
-        os.killpg(worker.pid, 9)
+        same, apart = map(int, worker.stdout.readline().split())
+        assert sorted(procfs.family_of(worker.pid)) == sorted([worker.pid, same, apart])
+        sampler = Sampler(gpu=NoGpu(), worker_pid=worker.pid)
+        reading = sampler.read()
+        assert kill_worker(worker.pid, (*sampler.members, os.getpid()))
     assert reading.worker is not None
-    assert reading.worker.num_processes == 2
+    assert reading.worker.num_processes == 3
     assert (reading.worker.rss_bytes or 0) > 1_000_000
+    for pid in (same, apart):
+        wait_until(lambda pid=pid: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # type: ignore[misc]
 
 
 def test_a_budget_is_a_ceiling_over_the_workers_memory() -> None:
