@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import sys
 import time
 import traceback
@@ -282,6 +283,8 @@ class Worker:
             self.stopped = True
             self.log.write("stopped", step=result.step, reason=hooks.stop_reason)
             return
+        if os.environ.get("RANK", "0") != "0":
+            return  # the first process saves and evaluates
         self.log.phase("save")
         engine.save(self.run.model)
         self._evaluate(engine, "after")
@@ -354,6 +357,22 @@ def describe_failure(error: Exception) -> dict[str, str]:
     return {"cause": f"{type(error).__name__}: {error}", "hint": "the traceback is in stderr.log of the run"}
 
 
+def shadow_of(path: Path, rank: int) -> Path:
+    """Where another rank of a run on several processes writes: a folder of its own with the run's inputs in it, so that each
+    file of the run keeps one writer. Checkpoints are shared."""
+    shadow = path / "ranks" / str(rank)
+    shutil.rmtree(shadow, ignore_errors=True)
+    shadow.mkdir(parents=True)
+    for file in path.glob("*.json"):
+        shutil.copyfile(file, shadow / file.name)
+    if (path / "inspect").is_dir():
+        shutil.copytree(path / "inspect", shadow / "inspect")
+    (shadow / "samples").mkdir()
+    (path / "checkpoints").mkdir(exist_ok=True)
+    (shadow / "checkpoints").symlink_to(path / "checkpoints")
+    return shadow
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_rl.worker")
     parser.add_argument("run", type=Path)
@@ -364,6 +383,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown stages {unknown}")
     path = args.run.resolve()
+    rank = int(os.environ.get("RANK", "0"))
+    if rank:
+        path = shadow_of(path, rank)
     os.chdir(path)  # caches that libraries compile go into the run, not into whatever folder the user stood in
     return finish(RunDir(path), stages, os.getppid())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from spark_rl.engines.trl_engine import TORCH_DTYPES, TrlEngine, hub_error, loaded_dtype
@@ -41,7 +42,7 @@ class PlainEngine(TrlEngine):
         except (OSError, ValueError) as error:
             raise hub_error(model.id, error) from None
         if self.place.has_cuda:
-            loaded = loaded.to("cuda")
+            loaded = loaded.to(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
         return loaded, tokenizer
 
     def _peft_config(self) -> Any:

@@ -311,7 +311,7 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
         self._num_steps += 1
         if self._num_steps == 1:
             self.after_first_step()
-        command: Command = self._job.hooks.poll(state.global_step)
+        command = self._agreed(self._job.hooks.poll(state.global_step))
         if command.shed and self.trainer is not None:
             self._job.hooks.on_shed(shed_memory(self.trainer))
         if command.checkpoint or command.stop:
@@ -320,6 +320,15 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
             self.stopped = True
         return control
+
+    def _agreed(self, command: Command) -> Command:
+        """The first process's command, in every process: they must stop and save at the same step."""
+        if self.trainer is None or self.trainer.accelerator.num_processes == 1:
+            return command
+        from accelerate.utils import broadcast_object_list
+
+        agreed: list[Command] = broadcast_object_list([command])
+        return agreed[0]
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}"

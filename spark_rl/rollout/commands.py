@@ -87,6 +87,7 @@ def launch_commands(
     gate = (
         f"{shlex.join(prepare)}    # one process: makes the run and its probe",
         "spark-rl inspect sample && spark-rl inspect review && spark-rl inspect sign",
+        "# RUN is the path of that run; there is no supervisor over several processes: watch memory with spark-rl monitor",
     )
     for index in range(machines):
         launch = shlex.join(accelerate_words(recipe, names[0], index, machines, gpus, parallel))
