@@ -239,7 +239,7 @@ EXACT_LINES = frozenset(
     {
         "weights", "adapter weights", "reference model", "optimizer state", "gradients", "optimizer temporaries",
         "checkpointed activations", "gathered weights", "KV cache", "engine weights", "parked activations",
-        "engine activations", "engine non-torch",
+        "engine activations", "engine non-torch", "checkpoint weights", "checkpoint state", "checkpoint copy",
     }
 )  # fmt: skip
 """Lines that follow from shapes and formats alone. The others (one layer's working set, the loss, slack, graphs, contexts)

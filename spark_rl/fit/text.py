@@ -111,11 +111,11 @@ def _engine_line(report: FitReport, width: int) -> str:
         return _wrapped(f"engine: {report.engine_problem}", width)
     if report.engine is None or report.concurrency is None:
         return ""
-    wanted = report.work.rollout_sequences
-    waves = "" if report.concurrency >= wanted else f", so {wanted} completions go in several waves"
-    return _wrapped(
-        f"engine: {report.engine.sentence()}; {report.concurrency:.1f} full-length requests at once{waves}", width
-    )
+    wanted, most = report.work.rollout_sequences, report.work.engine.max_num_seqs
+    room = f"room for {report.concurrency:.1f} full-length requests"
+    at_once = min(report.concurrency, most or wanted)
+    turns = "" if at_once >= wanted else f"; {at_once:.0f} of {wanted} completions run at once, the others follow"
+    return _wrapped(f"engine: {report.engine.sentence()}; {room}{turns}", width)
 
 
 def _time_lines(report: FitReport, width: int) -> str:

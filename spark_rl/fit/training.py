@@ -156,14 +156,17 @@ def moments(work: Workload) -> dict[str, list[Line]]:
         kept_each = saved_without_checkpointing(work)
         kept = Line("saved activations", tokens * kept_each, f"{sequence} x {giga(kept_each)}B", "nothing recomputed")
         in_layer = layer_transient_bytes_per_token(work)
-        last_kept = replace(kept, num_bytes=kept.num_bytes / work.card.layers, note="first layer only")
+        share = f"{kept.formula} / {work.card.layers} layers"
+        last_kept = replace(kept, num_bytes=kept.num_bytes / work.card.layers, formula=share, note="first layer only")
     else:
         layers = work.card.layers if work.checkpointing == "on" else 2
         formula = f"{sequence} x {layers} layers x {work.card.hidden} x {size.residual} B"
         note = "" if work.checkpointing == "on" else "the others are parked on the host"
         kept = Line("checkpointed activations", tokens * per_token, formula, note)
         in_layer = layer_backward_bytes_per_token(work)
-        last_kept = replace(kept, num_bytes=tokens * work.card.hidden * size.residual, note="first layer only")
+        one = tokens * work.card.hidden * size.residual
+        single = f"{sequence} x {work.card.hidden} x {size.residual} B"
+        last_kept = replace(kept, num_bytes=one, formula=single, note="first layer only")
     layer = Line("one layer's backward", tokens * in_layer, f"{sequence} x {giga(in_layer)}B", "")
     loss = Line("logits and loss", loss_bytes(work), _loss_formula(work), f"{work.loss} logits")
     head_share = _head_share(work)
@@ -244,7 +247,7 @@ def logprob_phase(work: Workload, stays: list[Line]) -> Phase:
     logits = Line(
         "logits",
         loss_bytes(inner) * share,
-        f"{inner.logit_tokens} positions x {work.card.vocab} ({work.loss})",
+        _loss_formula(inner) + (f" x {share:g}" if share < 1 else ""),
         "old and reference log-probabilities, no gradients",
     )
     worst = max((layer, logits), key=lambda line: line.num_bytes)
