@@ -7,7 +7,7 @@ from typing import get_args
 
 from spark_rl.rollout.plan import Refusal, Route, Setup, Tuning, choose_route
 
-BEGIN, END = "<!-- routes: made by scripts/routes_table -->", "<!-- routes: end -->"
+BEGIN, END = "<!-- routes: made by scripts/readme -->", "<!-- routes: end -->"
 
 ENGINES = ("unsloth", "plain")
 ROLLOUTS = ("native", "unsloth_vllm", "vllm_colocate", "vllm_server")

@@ -209,11 +209,11 @@ def test_a_route_that_needs_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 def test_the_readme_has_the_table_as_the_code_makes_it() -> None:
     readme = ROOT / "README.md"
     if not readme.exists() or between_markers(readme.read_text()) is None:
-        pytest.skip("README.md has no table of routes yet (scripts/routes_table --write README.md)")
+        pytest.skip("README.md has no table of routes yet (scripts/readme)")
     assert between_markers(readme.read_text()) == routes_table()
 
 
 def test_renewing_the_table_leaves_the_rest_of_a_page_alone() -> None:
-    page = "before\n<!-- routes: made by scripts/routes_table -->\nold\n<!-- routes: end -->\nafter"
+    page = "before\n<!-- routes: made by scripts/readme -->\nold\n<!-- routes: end -->\nafter"
     renewed = with_table(page)
     assert renewed.startswith("before\n") and renewed.endswith("\nafter") and between_markers(renewed) == routes_table()
