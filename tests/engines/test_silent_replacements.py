@@ -305,6 +305,21 @@ def test_a_target_that_was_not_wrapped_stops_the_run() -> None:
     assert results[0] == [] and [one.key for one in results[1]] == ["lora.target_modules: q_proj"]
 
 
+def test_adapters_of_a_four_bit_base_are_cast_to_bf16_by_trl_and_that_is_said() -> None:
+    torch = pytest.importorskip("torch")
+    from spark_rl.engines.read_back import _dtypes
+
+    assert "param.data = param.data.to(torch.bfloat16)" in source("trl", "trainer/grpo_trainer.py")
+    weight = torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))
+    model = Fake(parameters=lambda: [weight], get_output_embeddings=lambda: None)
+    trainer = Fake(accelerator=Fake(device="cuda"))
+    reasons = []
+    for profile in ("3b-qlora-12gb", "3b-lora-24gb"):
+        _, found = _dtypes(trainer, model, recipe(profile=profile), Fake(), GPU)
+        reasons.append([one.reason is not None for one in found])
+    assert reasons == [[True], [False]]
+
+
 def test_stochastic_rounding_that_is_not_on_stops_the_run() -> None:
     from spark_rl.engines.read_back import _optimizer
 

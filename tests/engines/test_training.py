@@ -30,7 +30,8 @@ def plain(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unsloth_lora(tmp_path_factory):
     """25 steps of LoRA through Unsloth's CPU backend."""
-    return drive({"sets": ["engine.name=unsloth", "grpo.max_steps=25", *LORA]}, tmp_path_factory.mktemp("lora"))
+    sets = ["engine.name=unsloth", "grpo.max_steps=25", "grpo.optim=adamw_8bit", *LORA]
+    return drive({"sets": sets}, tmp_path_factory.mktemp("lora"))
 
 
 def test_full_fine_tuning_with_trl_raises_heldout_success(plain):
@@ -62,6 +63,33 @@ def test_every_step_is_logged_and_its_completions_seen(plain):
 def test_nothing_was_replaced_without_a_reason(plain, unsloth_lora):
     for run in (plain, unsloth_lora):
         assert [one for one in run["effective"]["differences"] if one["reason"] is None] == []
+
+
+def test_what_unsloth_really_replaces_on_a_cpu_is_said(unsloth_lora):
+    said = {one["key"]: one["effective"] for one in unsloth_lora["effective"]["differences"]}
+    assert said == {"optim": "adamw_torch_fused", "trainer_class": "GRPOTrainer"}
+
+
+def test_what_was_built_is_read_back(plain, unsloth_lora):
+    full, lora = plain["effective"]["values"], unsloth_lora["effective"]["values"]
+    assert full["trained_dtypes"] == {"float32": full["num_parameters"]} and full["lora_wrapped"] is None
+    assert set(lora["lora_wrapped"].values()) == {4} and len(lora["lora_wrapped"]) == 7
+    assert list(lora["trained_dtypes"]) == ["float32"] and "AdamW" in lora["optimizer_class"]
+    assert list(lora["optimizer_state_bytes"]) == ["cpu float32"]
+
+
+def test_the_share_of_weights_that_moved_is_told(plain, unsloth_lora):
+    for run in (plain, unsloth_lora):
+        assert [row["event"] for row in run["notes"]] == ["weights_moved"]
+
+
+def test_updates_that_vanish_in_bf16_stop_the_run_with_three_ways_out(tmp_path):
+    """The reference rate on plain bf16 weights, for real."""
+    sets = ["engine.name=plain", "grpo.max_steps=5", "grpo.learning_rate=5e-7", "tuning.master_weights=none"]
+    with pytest.raises(AssertionError) as stopped:
+        drive({"sets": [*sets, "model.dtype=bfloat16"], "num_heldout": 20}, tmp_path)
+    words = str(stopped.value)
+    assert "training does nothing" in words and "bfloat16" in words
 
 
 def test_a_stopped_run_goes_on_where_it_stopped(tmp_path):
