@@ -201,11 +201,8 @@ def address_space_limit(pid: int, proc: Path = Path("/proc")) -> int | None:
 
 def process_sizes(pid: int, proc: Path = Path("/proc")) -> tuple[int, int] | None:
     """(virtual, resident) bytes of one process; None when it has gone."""
-    try:
-        words = (proc / str(pid) / "statm").read_bytes().split()
-        return int(words[0]) * PAGE_BYTES, int(words[1]) * PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        return None
+    words = (_read_start(f"{proc}/{pid}/statm") or b"").split(None, 2)
+    return (int(words[0]) * PAGE_BYTES, int(words[1]) * PAGE_BYTES) if len(words) > 1 else None
 
 
 def family_of(leader: int, proc: Path = Path("/proc")) -> list[int]:
@@ -250,19 +247,26 @@ def descends_from(pid: int, leader: int, proc: Path = Path("/proc")) -> bool:
 
 
 def _parent_and_group(path: str) -> tuple[int, int] | None:
+    text = _read_start(path)
+    if not text:
+        return None
+    # pid (name, which may hold anything) state ppid pgrp ...
+    fields = text[text.rfind(b")") + 2 :].split(None, 3)
+    return (int(fields[1]), int(fields[2])) if len(fields) > 2 else None
+
+
+def _read_start(path: str) -> bytes | None:
+    """The first bytes of a small file. No pathlib: it interns every part of every path, pass after pass."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     try:
-        text = os.read(descriptor, 512)
+        return os.read(descriptor, 512)
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    # pid (name, which may hold anything) state ppid pgrp ...
-    fields = text[text.rfind(b")") + 2 :].split(None, 3)
-    return (int(fields[1]), int(fields[2])) if len(fields) > 2 else None
 
 
 def process_name(pid: int, proc: Path = Path("/proc")) -> str | None:
