@@ -34,9 +34,9 @@ SAYS: dict[MethodName, str] = {
     "landlock": "Landlock (no namespaces), seccomp, resource limits",
 }
 
-# An unprivileged user that no package creates: above login users and below systemd's and the overflow user's range.
-FIRST_SANDBOX_USER = 61_000
-NUM_SANDBOX_USERS = 100
+# Users that nothing else uses: systemd's list of user numbers leaves 60706 to 61183 free on every distribution.
+FIRST_SANDBOX_USER = 60_750
+NUM_SANDBOX_USERS = 400
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Launch:
 
 def sandbox_user(number: int) -> int | None:
     """The user that untrusted code runs as; None: ours, because only root may become another that exists here."""
-    user = FIRST_SANDBOX_USER + number % NUM_SANDBOX_USERS
+    # The process id keeps two trainers apart: threads are counted per user.
+    user = FIRST_SANDBOX_USER + (7 * os.getpid() + number) % NUM_SANDBOX_USERS
     if os.geteuid() != 0:
         return None
     maps = [Path(f"/proc/self/{kind}_map").read_text() for kind in ("uid", "gid")]
