@@ -264,6 +264,9 @@ def predict_training(row: Mapping[str, Any], card: ModelCard) -> Prediction:
         small = max(least, key=lambda phase: reserved_bytes(phase, short))
         low = min(low, _around(band, small, short, _in_metric(small, short, metric))[0])
         need_low = min(need_low, _around(band, small, short, reserved_bytes(small, short))[0])
+    if row.get("length_is_cap"):
+        # A limit asks for an upper estimate: half-way to the band's edge.
+        predicted = (predicted + high) / 2
     verdict: Verdict | None = None
     if total_gib:
         verdict = _verdict(need_low, need_high, device_total)
