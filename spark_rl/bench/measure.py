@@ -33,6 +33,8 @@ HEALTHY_READ_SHARE = 0.55
 """Of the headline bandwidth: GB10 reads 161 of 273 GB/s beside an idle engine, discrete cards 80-93 %."""
 HEALTHY_MATMUL_SHARE = 0.55
 """Of the published dense rate: healthy GB10 reaches 91 of 125 TFLOPS, a unit stuck at low power 36."""
+BUSY_LOAD_PER_CORE = 0.7
+"""Run-queue length per core above which other programs share what is measured: such figures are shown, not kept."""
 SLOW_DISK_BYTES_PER_SECOND = 100e6
 """A checkpoint of a 1.5B model with optimizer state (about 18 GB) takes three minutes at this rate."""
 
@@ -84,9 +86,14 @@ def run_bench(
     keep: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> BenchResult:
-    """Measure everything, judge it, write the result to `keep` (default `result_file()`)."""
+    """Measure everything, judge it, write the result to `keep` (default `result_file()`); not on a machine that is busy
+    with something else, which a note says."""
     machine = machine or detect_host()
     notes: list[str] = []
+    load = load_per_core()
+    is_busy = load is not None and load > BUSY_LOAD_PER_CORE
+    if is_busy:
+        notes.append(f"the machine was busy (load {load:.1f} a core): these figures are low, and were not kept")
     say("memory bandwidth of the host")
     read, copy = measure_host_memory()
     say("matrix rate")
@@ -117,10 +124,20 @@ def run_bench(
         notes=tuple(notes),
     )
     result = BenchResult(**{**asdict(result), "notes": result.notes, "judgements": judge(result, machine)})
+    if is_busy:
+        return result
     path = keep or result_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result.to_json())
     return result
+
+
+def load_per_core() -> float | None:
+    """Run-queue length over the last minute per core; None where the system does not tell."""
+    try:
+        return os.getloadavg()[0] / _num_cores()
+    except (OSError, AttributeError):
+        return None
 
 
 def measure_host_memory(num_threads: int | None = None) -> tuple[float, float]:

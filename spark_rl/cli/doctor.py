@@ -91,5 +91,6 @@ def run_bench_command(args: argparse.Namespace) -> int:
         emit(f"{judgement['verdict']:<18}{judgement['what']}: {judgement['words']}")
     for note in result.notes:
         emit(f"{'note':<18}{note}")
-    say(f"kept in {result_file()}: fit's forecast and doctor read it there")
+    if not any("not kept" in note for note in result.notes):
+        say(f"kept in {result_file()}: fit's forecast and doctor read it there")
     return ExitCode.OK

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spark_rl.bench import BenchResult, judge, read_result
+from spark_rl.bench import BenchResult, judge, measure, read_result, run_bench
 from spark_rl.cli import main
-from spark_rl.host import machine_class
+from spark_rl.host import Machine, machine_class
 
 RESULT = BenchResult(
     t=0.0, device="NVIDIA GB10", host_read_bytes_per_second=90e9, host_copy_bytes_per_second=80e9, matmul_flops=91.6e12, matmul_dtype="bfloat16",
@@ -43,6 +44,7 @@ def test_the_command_measures_this_machine_and_keeps_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     assert main(["bench", "--json", "--disk", str(tmp_path)]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert 1e8 < shown["host_read_bytes_per_second"] < 1e13
@@ -52,6 +54,14 @@ def test_the_command_measures_this_machine_and_keeps_the_result(
     assert kept is not None
     assert kept["host_read_bytes_per_second"] == shown["host_read_bytes_per_second"]
     assert list(tmp_path.glob(".spark_rl_bench_*")) == []
+
+
+def test_figures_of_a_busy_machine_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (900.0, 0.0, 0.0))
+    monkeypatch.setattr(measure, "ARRAY_BYTES", 1 << 16)
+    result = run_bench(tmp_path, Machine("this host", "cpu", None, 0, None, None, None, None), tmp_path / "kept.json")
+    assert any("busy" in note for note in result.notes)
+    assert not (tmp_path / "kept.json").exists()
 
 
 def test_a_folder_that_cannot_be_written_leaves_the_disk_unknown(
