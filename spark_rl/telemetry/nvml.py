@@ -389,6 +389,11 @@ class NvmlSession:
             missing[f"gpus.{position}.other_memory_bytes"] = missing[f"gpus.{position}.run_memory_bytes"]
             return blank
         own = set(self._run_pids())
+        pids = {int(process.pid) for process in processes}
+        if own and pids and not pids & own and not any(procfs.process_name(pid) for pid in pids):
+            for name in ("run_memory_bytes", "other_memory_bytes"):
+                missing[f"gpus.{position}.{name}"] = "pid_namespace"
+            return blank
         run_bytes = other_bytes = largest = 0
         other_name: str | None = None
         for process in processes:

@@ -16,7 +16,6 @@ from spark_rl.telemetry.reading import Ceiling
 
 MEMINFO_KEYS = (
     "MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "Shmem", "Dirty", "Writeback", "SwapTotal", "SwapFree",
-    "HugePages_Total", "HugePages_Free", "Hugepagesize",
 )  # fmt: skip
 
 _MEMINFO_LINE = re.compile(
@@ -52,7 +51,7 @@ class OpenFile:
 
 
 def parse_meminfo(text: bytes) -> dict[str, int]:
-    """The lines named in `MEMINFO_KEYS`, in bytes (HugePages_* are counts). Lines that are not there are left out."""
+    """The lines named in `MEMINFO_KEYS`, in bytes. Lines that are not there are left out."""
     return {match[1].decode(): int(match[2]) * (1024 if match[3] else 1) for match in _MEMINFO_LINE.finditer(text)}
 
 
@@ -70,7 +69,7 @@ def memory_elsewhere() -> dict[str, int]:
 
 
 def available_from_meminfo(memory: Mapping[str, int]) -> int | None:
-    """MemAvailable; on a host that reserves huge pages for the device those that are free count as well.
+    """MemAvailable. Pages reserved as huge pages are not in it, and nobody but who asks for huge pages can have them.
     Kernels without MemAvailable get the usual estimate from below: free + file pages that are not shared."""
     available = memory.get("MemAvailable")
     if available is None:

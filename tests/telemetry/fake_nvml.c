@@ -6,6 +6,7 @@
  *                    (none)  healthy     hang    every call takes 5 s      dead   GPU_IS_LOST from every call
  *                    stuck   busy at 799 MHz and 19.5 W with no reason     frozen no value moves
  *                    hot     thermal slowdown                              mute   temperature alone fails
+ *                    outside processes are named by another PID namespace
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -195,7 +196,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, proce
     (void)handle;
     if (!processes) { *count = 2; return INSUFFICIENT_SIZE; }
     *count = 2;
-    processes[0] = (process_t){(unsigned)getpid(), 3ull << 30, 0, 0};
-    processes[1] = (process_t){1, 67012ull << 20, 0, 0};
+    int outside = mood_is("outside");
+    processes[0] = (process_t){outside ? 999999901u : (unsigned)getpid(), 3ull << 30, 0, 0};
+    processes[1] = (process_t){outside ? 999999902u : 1, 67012ull << 20, 0, 0};
     return OK;
 }

@@ -63,6 +63,32 @@ def test_no_bin_of_the_public_healthy_week_gives_a_finding(
     assert begun(series(make, 900)) == []
 
 
+def test_hours_of_a_healthy_unit_give_no_finding() -> None:
+    """Shaped as the public week: bins by their share, changing by the minute, read every 10 s, little memory free."""
+    bins = (
+        (55, 2502, 2405, 38, 68),
+        (65, 2496, 2320, 38, 98),
+        (72, 2470, 2203, 40, 100),
+        (78, 2457, 2197, 45, 101),
+        (82, 2424, 2203, 60, 101),
+        (85, 2405, 2223, 60, 101),
+    )
+
+    def make(seconds: float) -> Reading:
+        minute, now = random.Random(f"minute {int(seconds // 60)}"), random.Random(f"now {seconds}")
+        celsius, clock, low, least, most = minute.choices(bins, (14, 271, 142, 104, 45, 11))[0]
+        mhz = low if now.random() < 0.02 else clock - now.choice((0, 0, 6, 13))
+        return healthy_gb10(
+            seconds,
+            temperature_c=float(celsius),
+            margin_c=94.5 - celsius,
+            sm_clock_mhz=float(mhz),
+            power_watts=now.uniform(least, most),
+        )
+
+    assert begun(series(make, 20_000, 10.0)) == []
+
+
 @pytest.mark.parametrize(("mhz", "watts"), [(799, 19.5), (721, 22.0), (630, 15.0), (2400, 18.0)])
 def test_the_stuck_low_state_is_named_with_its_remedy(mhz: float, watts: float) -> None:
     readings = series(lambda s: healthy_gb10(s, sm_clock_mhz=mhz + s % 7, power_watts=watts + (s % 5) / 10, temperature_c=48.0, margin_c=46.0), 400)  # fmt: skip
