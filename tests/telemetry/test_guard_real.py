@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,11 @@ from typing import Any
 
 import pytest
 
+from spark_rl import control
 from spark_rl.rundir import RunDir, read_jsonl
 from spark_rl.runstate import read_run
 from spark_rl.units import GIB, MIB
-from tests.run.conftest import make_run, wait_until
+from tests.run.conftest import make_run, start, steps, wait_until
 
 LIMIT_BYTES = 1 * GIB
 NUM_TRIALS = 20
@@ -191,3 +193,18 @@ def test_the_worker_is_what_the_kernel_would_take_first(tmp_path: Path) -> None:
         assert str(WORKER_OOM_SCORE) in offer_worker(child.pid)
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == str(WORKER_OOM_SCORE)
         child.kill()
+
+
+def test_a_pause_of_the_guard_is_not_lifted_by_a_viewer(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "grpo.max_steps=300")
+    supervisor = start(run)
+    wait_until(lambda: len(steps(run)) >= 3)
+    control.send(run, "pause", asker="guard")
+    paused = wait_until(lambda: [row for row in read_run(run).events if row.get("event") == "paused"])
+    control.send(run, "resume")
+    wait_until(lambda: not run.control.exists() or time.time() - run.control.stat().st_mtime > 1.5)
+    assert steps(run)[-1] == paused[0]["step"], "the worker looks every half second and has seen the viewer's request"
+    control.send(run, "resume", asker="guard")
+    assert supervisor.wait(timeout=120) == 0
+    assert len(steps(run)) == 300
+    assert [row["by"] for row in paused] == [["guard"]]
