@@ -5,6 +5,7 @@ A difference with a reason is known and said; one without stops the run. Nothing
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ FULL_PRECISION = "float32"
 def read_back(trainer: Any, recipe: Recipe, plan: Plan, place: Place) -> tuple[dict[str, Any], list[Difference]]:
     """Values for effective.json, and every difference beyond the fields of GRPOConfig."""
     model = trainer.accelerator.unwrap_model(trainer.model)
-    readers = (_classes, _lengths, _dtypes, _adapters, _optimizer, _engine, _stop_tokens)
+    readers = (_environment, _classes, _lengths, _dtypes, _adapters, _optimizer, _engine, _stop_tokens)
     values: dict[str, Any] = {}
     found: list[Difference] = []
     for reader in readers:
@@ -31,6 +32,16 @@ def read_back(trainer: Any, recipe: Recipe, plan: Plan, place: Place) -> tuple[d
 
 
 Answer = tuple[dict[str, Any], list[Difference]]
+
+
+def _environment(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    """The libraries set some of these variables themselves."""
+    now = {key: os.environ.get(key) for key in plan.environment}
+    return {"environment": now}, [
+        Difference(f"environment {key}", asked, now[key], None)
+        for key, asked in plan.environment.items()
+        if now[key] != asked
+    ]
 
 
 def _classes(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
@@ -151,6 +162,17 @@ def optimizer_state(trainer: Any) -> dict[str, Any]:
                 pinned = " pinned" if value.device.type == "cpu" and value.is_pinned() else ""
                 held[f"{value.device.type}{pinned} {dtype}"] += value.numel() * value.element_size()
     return {"optimizer_state_bytes": dict(held)}
+
+
+def state_differences(held: Mapping[str, int], recipe: Recipe, place: Place) -> list[Difference]:
+    """After the first step: is the optimizer's state where the recipe wants it?"""
+    asked = recipe.memory.offload_optimizer_state and place.has_cuda and place.engine == "unsloth"
+    on_device = {where: size for where, size in held.items() if where.startswith("cuda")}
+    # Step counters and small statistics stay where they are.
+    if not asked or sum(on_device.values()) <= 0.05 * sum(held.values()):
+        return []
+    why = "Unsloth leaves paged optimizers alone" if recipe.grpo.optim.startswith("paged") else None
+    return [Difference("memory.offload_optimizer_state", True, on_device, why)]
 
 
 def _engine(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:

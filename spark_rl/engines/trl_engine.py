@@ -33,7 +33,7 @@ from spark_rl.engines.canary_hooks import WeightCanary
 from spark_rl.engines.cpu_vllm import read_live_weights
 from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
 from spark_rl.engines.movement_watch import MovementWatch
-from spark_rl.engines.read_back import optimizer_state, read_back
+from spark_rl.engines.read_back import optimizer_state, read_back, state_differences
 from spark_rl.engines.rollout_clock import RolloutClock
 from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
@@ -220,8 +220,10 @@ class TrlEngine:
             stop_on_unexplained(effective.differences)
 
         def after_first_step() -> None:
-            effective = read()
-            announce(dataclasses.replace(effective, values={**effective.values, **optimizer_state(trainer)}))
+            effective, state = read(), optimizer_state(trainer)
+            found = (*effective.differences, *state_differences(state["optimizer_state_bytes"], recipe, self.place))
+            announce(Effective({**effective.values, **state}, found, effective.versions))
+            stop_on_unexplained(found)
 
         callback.before_first_step, callback.after_first_step = before_first_step, after_first_step
         started = time.monotonic()

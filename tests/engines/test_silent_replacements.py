@@ -251,6 +251,29 @@ def test_standbys_utilisation_is_known_when_read_back() -> None:
     assert found == {"vllm.gpu_memory_utilization": True}
 
 
+def test_a_variable_that_a_library_changed_back_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unsloth writes UNSLOTH_VLLM_STANDBY = 0 by itself for vision models."""
+    from spark_rl.engines.read_back import _environment
+
+    assert 'os.environ["UNSLOTH_VLLM_STANDBY"] = "0"' in source("unsloth_zoo", "vllm_utils.py")
+    plan = plan_rollout(recipe(), machine_class("24"))
+    for key, value in plan.environment.items():
+        monkeypatch.setenv(key, value)
+    assert _environment(Fake(), Fake(), recipe(), plan, GPU)[1] == []
+    monkeypatch.setenv("UNSLOTH_VLLM_STANDBY", "0")
+    found = _environment(Fake(), Fake(), recipe(), plan, GPU)[1]
+    assert [(one.key, one.reason) for one in found] == [("environment UNSLOTH_VLLM_STANDBY", None)]
+
+
+def test_optimizer_state_that_stayed_on_the_device_stops_the_run() -> None:
+    from spark_rl.engines.read_back import state_differences
+
+    asked = recipe("memory.offload_optimizer_state=true")
+    assert state_differences({"cpu pinned float32": 1000, "cuda float32": 4}, asked, GPU) == []
+    found = state_differences({"cuda float32": 1000}, asked, GPU)
+    assert [one.key for one in found] == ["memory.offload_optimizer_state"] and found[0].reason is None
+
+
 def test_a_missing_engine_stops_the_run() -> None:
     from spark_rl.engines.read_back import _engine
 
