@@ -29,7 +29,7 @@ from spark_rl.sandbox.warm import descendants
 FileState = tuple[int, int, int]
 ESCAPE_MARK = "ESCAPED"
 """What a program prints when it managed what it tried."""
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 20.0
 """Beyond its time limit, a check may take this long to be cleaned up before it counts as hung."""
 BATTERY_LIMITS = Limits(time_seconds=2.0, cpu_seconds=2)
 
@@ -267,19 +267,17 @@ def state_of(path: str) -> FileState | None:
 
 
 def shared_memory_objects() -> set[str]:
-    """System V and POSIX shared objects of the sandbox users and of ours."""
+    """System V and POSIX shared objects of the users that samples run as; other users' come and go as they like."""
+    users = {*range(FIRST_SANDBOX_USER, FIRST_SANDBOX_USER + NUM_SANDBOX_USERS)}
+    users |= {os.geteuid()} if os.geteuid() != 0 else set()
     found = set()
     for kind in ("shm", "sem", "msg"):
-        try:
-            lines = Path("/proc/sysvipc", kind).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        found |= {f"{kind} {line.split()[1]}" for line in lines}
-    users = {os.geteuid(), *range(FIRST_SANDBOX_USER, FIRST_SANDBOX_USER + NUM_SANDBOX_USERS)}
+        with contextlib.suppress(OSError):
+            names, *rows = Path("/proc/sysvipc", kind).read_text().splitlines()
+            owner = names.split().index("uid")
+            found |= {f"{kind} {row.split()[1]}" for row in rows if int(row.split()[owner]) in users}
     with contextlib.suppress(OSError):
-        found |= {
-            f"/dev/shm/{one.name}" for one in Path("/dev/shm").iterdir() if one.stat().st_uid in users - {os.geteuid()}
-        }
+        found |= {str(one) for one in Path("/dev/shm").iterdir() if one.stat().st_uid in users}
     return found
 
 

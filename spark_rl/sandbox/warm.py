@@ -22,8 +22,8 @@ from spark_rl.sandbox.methods import Launch
 
 START_SECONDS = 20.0
 """A worker starts in 0.1 to 0.3 s; on a machine that swaps, in some seconds."""
-STOP_SECONDS = 5.0
-"""The kernel frees a killed process's memory before it reports: up to a second for a GiB."""
+STOP_SECONDS = 20.0
+"""A killed process goes at once, unless the kernel is freeing a GiB or writing to a busy disk for it."""
 
 
 class WorkerDied(Exception):
