@@ -248,7 +248,10 @@ class Sampler:
                 self._members = procfs.family_of(pid, self._proc) or [pid]
             self._groups = procfs.find_memory_groups(watched, self._proc)
             limits = {member: procfs.address_space_limit(member, self._proc) for member in self._members}
-            self._address_limits = {member: limit for member, limit in limits.items() if limit is not None}
+            # A child with a limit of its own (a reward helper, a sandbox) is meant to die of it alone: only the limit
+            # that the run itself lives under is a ceiling of the run.
+            own = limits.get(watched)
+            self._address_limits = {member: own for member, limit in limits.items() if own is not None and limit == own}
         if pid is None:
             missing["worker"] = "no_run"
             return None
