@@ -39,7 +39,7 @@ from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
 from spark_rl.models import WITHOUT_A_HUB
 from spark_rl.recipe import Recipe
-from spark_rl.rewards.base import raise_on_bugs
+from spark_rl.rewards.base import completion_text, raise_on_bugs
 from spark_rl.rollout.plan import Plan
 from spark_rl.units import GIB
 
@@ -271,7 +271,7 @@ class RewardRecorder:
             {**self._job.examples[index].row, "prompt": prompt, "completion_ids": ids}
             for index, prompt, ids in zip(row_index, prompts, completion_ids, strict=True)
         ]
-        texts = [text if isinstance(text, str) else str(text[-1]["content"]) for text in completions]
+        texts = [completion_text(completion) for completion in completions]
         scored = self._job.composite.score(texts, rows)
         self._job.hooks.on_samples(StepSamples(step, list(prompts), texts, scored))
         self._columns = {}
