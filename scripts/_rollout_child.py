@@ -115,6 +115,7 @@ def ours(answer: Any) -> None:
                 _, completions, _, _ = generation.generate(asked, None, 1)
                 return sum(len(ids) for ids in completions)
 
+            generation.sync_weights()  # the step has just changed them
             generate()  # the second of the canary's first comparisons
             serve(answer, generate)
             return Command(stop=True)
@@ -129,5 +130,8 @@ def ours(answer: Any) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault(
+        "VLLM_CPU_OMP_THREADS_BIND", "nobind"
+    )  # as in a run; the other side's threads share the cores
     with os.fdopen(int(sys.argv[2]), "w") as channel:
         (ours if sys.argv[1] == "ours" else bare)(channel)

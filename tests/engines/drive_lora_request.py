@@ -1,6 +1,7 @@
-"""Log-probabilities of fixed completions with an adapter: by vLLM as a LoRA request, and by its base alone. JSON on argv[4].
+"""Greedy completions with an adapter as a LoRA request of vLLM, and by its base alone, with their log-probabilities.
 
-argv: base folder, adapter folder, tokens file ([[prompt ids, completion ids], ...]), result file.
+argv: base folder, adapter folder, file with prompts ([ids, ...]), result file: {"adapter" | "base": [[ids, logprobs], ...]}.
+(vLLM's CPU build cannot score a prompt with an adapter on, so completions are compared.)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ def main(base: str, adapter: str, tokens: str, out: str) -> None:
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
 
-    rows = json.loads(Path(tokens).read_text())
+    prompts = json.loads(Path(tokens).read_text())
     llm = LLM(
         model=base,
         dtype="float32",
@@ -25,17 +26,21 @@ def main(base: str, adapter: str, tokens: str, out: str) -> None:
         max_lora_rank=16,
         max_num_seqs=8,
     )
-    sampling = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
-    asked: list[Any] = [{"prompt_token_ids": [*prompt, *completion]} for prompt, completion in rows]
+    sampling = SamplingParams(max_tokens=8, temperature=0.0, logprobs=0)
+    asked: list[Any] = [{"prompt_token_ids": ids} for ids in prompts]
 
-    def logprobs(request: Any) -> list[list[float]]:
+    def answers(request: Any) -> list[Any]:
         outputs = llm.generate(asked, sampling_params=sampling, use_tqdm=False, lora_request=request)
+        firsts = [output.outputs[0] for output in outputs]
         return [
-            [step[token].logprob for step, token in zip(output.prompt_logprobs[len(prompt) :], completion, strict=True)]
-            for output, (prompt, completion) in zip(outputs, rows, strict=True)
+            [
+                list(one.token_ids),
+                [step[token].logprob for step, token in zip(one.logprobs, one.token_ids, strict=True)],
+            ]
+            for one in firsts
         ]
 
-    found = {"adapter": logprobs(LoRARequest("run", 1, adapter)), "base": logprobs(None)}
+    found = {"adapter": answers(LoRARequest("run", 1, adapter)), "base": answers(None)}
     Path(out).write_text(json.dumps(found))
 
 

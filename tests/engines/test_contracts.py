@@ -277,6 +277,15 @@ def test_vllms_engine_takes_our_arguments() -> None:
 
 
 @pytest.mark.vllm
+def test_a_variable_that_we_set_for_the_cpu_build_is_read_by_it() -> None:
+    variables = environment(resolve("cpu-tiny", sets=["rollout.kind=vllm_colocate"]), machine_class("cpu"))
+    text = source("vllm", "envs.py")
+    ours = [name for name in variables if name.startswith("VLLM_CPU_")]
+    assert len(ours) == 2 and all(f'"{name}"' in text for name in ours)
+    assert "nobind" in source("vllm", "utils/ompmultiprocessing.py")
+
+
+@pytest.mark.vllm
 def test_vllm_sleeps_by_level_and_wakes_by_tags() -> None:
     assert "level" in parameters("vllm", "entrypoints/llm.py", "LLM", "sleep")
     assert "tags" in parameters("vllm", "entrypoints/llm.py", "LLM", "wake_up")
