@@ -73,6 +73,8 @@ def load_examples(task: Task) -> Examples:
     heldout = word_rows(heldout_rows, task)
     if not data.heldout and not data.reasoning_gym:
         train, heldout = split_by_content(train, data.heldout_size)
+        if 0 < len(heldout) < data.heldout_size:
+            notes.append(f"{len(heldout)} prompts are held out, a fifth of the data (heldout_size {data.heldout_size})")
     train, heldout, dropped = drop_shared(train, heldout)
     notes += dropped
     if data.train_size is not None:
@@ -109,16 +111,22 @@ def word_rows(rows: Sequence[Mapping[str, Any]], task: Task) -> list[Example]:
     """Rename columns and fill the template. Missing columns are named with the ones that are there."""
     if not rows:
         return []
-    present = set(rows[0])
-    missing = [source for source in task.data.columns.values() if source not in present]
-    renamed_present = (present - set(task.data.columns.values())) | set(task.data.columns)
+    where = str(task.path)
     wanted = template_columns(task.prompt.template)
+    if not wanted:
+        raise ConfigError(
+            [Problem(where, "prompt.template", "names no column, so every prompt would be the same", "write {column}")]
+        )
+    present = set(rows[0])
+    sources = task.data.columns
+    missing = [source for source in sources.values() if source not in present]
+    renamed_present = (present - set(sources.values())) | set(sources)
     missing += [name for name in wanted if name not in renamed_present]
     if missing:
         raise ConfigError(
             [
                 Problem(
-                    str(task.path),
+                    where,
                     f"column {name!r}",
                     f"not in the data (it has: {', '.join(sorted(map(str, present)))})",
                     did_you_mean(name, map(str, present)) or "map it with [data] columns = { ours = 'theirs' }",
@@ -126,12 +134,22 @@ def word_rows(rows: Sequence[Mapping[str, Any]], task: Task) -> list[Example]:
                 for name in missing
             ]
         )
-    examples: list[Example] = []
-    back = {source: ours for ours, source in task.data.columns.items()}
-    for row in rows:
-        renamed = {back.get(name, name): value for name, value in row.items()}
-        examples.append(Example(word_prompt(renamed, task.prompt), renamed))
-    return examples
+    renamed = [rename_columns(row, sources) for row in rows]
+    gaps = [(number, name) for number, row in enumerate(renamed, 1) for name in wanted if row.get(name) is None]
+    if gaps:
+        shown = [
+            Problem(where, f"row {number} of the data", f"has no {name!r}, which the template names", "mend the row")
+            for number, name in gaps[:MAX_PROBLEMS_SHOWN]
+        ]
+        more = len(gaps) - len(shown)
+        raise ConfigError(shown, f"{more} more such rows" if more else None)
+    return [Example(word_prompt(row, task.prompt), row) for row in renamed]
+
+
+def rename_columns(row: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
+    """A row under our names: a mapped column takes the place of one that has our name already."""
+    kept = {name: value for name, value in row.items() if name not in sources and name not in sources.values()}
+    return {**kept, **{ours: row[source] for ours, source in sources.items() if source in row}}
 
 
 def template_columns(template: str) -> list[str]:
@@ -237,11 +255,19 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
+            if "\\ud" in line.lower():
+                json.dumps(row, ensure_ascii=False).encode()  # raises where an escape is half a character
         except json.JSONDecodeError as error:
             torn = "" if line.endswith("\n") else " (torn last line)"
             problems.append(
                 Problem(str(path), f"line {number}", f"not complete JSON{torn}: {error.msg}", "mend or remove the line")
             )
+            continue
+        except UnicodeEncodeError:
+            problems.append(Problem(str(path), f"line {number}", "holds half a character (a lone \\ud800-\\udfff)"))
+            continue
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or brackets without end
+            problems.append(Problem(str(path), f"line {number}", f"cannot be read: {error}", "mend or remove the line"))
             continue
         if not isinstance(row, dict):
             problems.append(Problem(str(path), f"line {number}", f"is a {type(row).__name__}, expected an object"))
@@ -254,21 +280,29 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open(encoding="utf-8-sig", errors="strict", newline="\n") as file:
-        number = 0
-        try:
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", errors="strict", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 yield number, line
-        except UnicodeDecodeError as error:
-            raise ConfigError(
-                f"{path}: after line {number}: not UTF-8 text: {error.reason}", "save the file as UTF-8"
-            ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: after line {number}: not UTF-8 text: {error.reason}", "save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _read_csv(path: Path) -> list[dict[str, Any]]:
     reader = csv.DictReader((line for _, line in _lines(path)), strict=True)
     rows: list[dict[str, Any]] = []
     try:
+        header = list(reader.fieldnames or ())
+        doubled = sorted({name for name in header if header.count(name) > 1})
+        if doubled:
+            raise ConfigError(
+                [Problem(str(path), "line 1", f"names a column twice: {', '.join(doubled)}", "rename one of them")]
+            )
         for row in reader:
             if None in row or None in row.values():
                 raise ConfigError(

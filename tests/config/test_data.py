@@ -104,6 +104,50 @@ def test_a_prompt_in_both_splits_leaves_training_and_is_counted(tmp_path):
     assert "1 held-out prompts were duplicates" in examples.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"answer": "2"}', "row 21 of the data: has no 'question'"),
+        ('{"question": null, "answer": "2"}', "row 21 of the data: has no 'question'"),
+        ('{"question": "\\ud83d", "answer": "2"}', "line 21: holds half a character"),
+        ('{"question": "x", "answer": ' + "9" * 5000 + "}", "line 21: cannot be read"),
+        ('{"question": "x", "answer": ' + "[" * 100_000, "line 21: cannot be read"),
+    ],
+    ids=["lacks", "null", "surrogate", "digits", "brackets"],
+)
+def test_a_row_that_cannot_be_worded_is_named_by_its_number(tmp_path, line, words):
+    write_rows(tmp_path / "d.jsonl", numbered(20))
+    with (tmp_path / "d.jsonl").open("a") as file:
+        file.write(line + "\n")
+    assert words in refused(make_task(tmp_path))
+
+
+def test_a_mapped_column_stands_above_one_that_has_our_name_already(tmp_path):
+    rows = [{"gold": "2", "question": f"{n} + 1", "answer": "not this"} for n in range(20)]
+    write_rows(tmp_path / "d.jsonl", rows)
+    columns = 'columns = { answer = "gold", right = "gold" }'
+    row = load_examples(make_task(tmp_path, f'train = "d.jsonl"\nheldout_size = 2\n{columns}')).train[0].row
+    assert row["answer"] == row["right"] == "2"
+
+
+def test_a_template_without_a_column_is_refused(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(20))
+    task = make_task(tmp_path)
+    task.path.write_text(task.path.read_text().replace("{question}", "{ question }"))
+    assert "names no column" in refused(load_task(task.path))
+
+
+def test_fewer_held_out_prompts_than_asked_for_is_said(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(20))
+    notes = load_examples(make_task(tmp_path, 'train = "d.jsonl"\nheldout_size = 9')).notes
+    assert notes == ("4 prompts are held out, a fifth of the data (heldout_size 9)",)
+
+
+def test_a_csv_header_that_names_a_column_twice_is_refused(tmp_path):
+    (tmp_path / "d.csv").write_text("question,answer,answer\n1 + 1,2,3\n")
+    assert "names a column twice: answer" in refused(make_task(tmp_path, 'train = "d.csv"'))
+
+
 def test_csv_is_read_and_a_short_row_named(tmp_path):
     (tmp_path / "d.csv").write_text("question,answer\n" + "".join(f"{n} + 1,{n + 1}\n" for n in range(20)))
     data = 'train = "d.csv"\nheldout_size = 2'
