@@ -56,7 +56,10 @@ def start(run: RunDir, stages: Sequence[str]) -> subprocess.Popen[bytes]:
         pass
     log = (run.path / "supervisor.log").open("ab")
     return subprocess.Popen(
-        [sys.executable, "-m", "spark_rl.supervisor", str(run.path), "--stages", ",".join(stages)],
+        [
+            *(sys.executable, "-m", "spark_rl.supervisor", str(run.path), "--stages", ",".join(stages)),
+            *("--since", str(time.time())),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -71,7 +74,10 @@ class _lock:  # noqa: N801  used as a with-block
         self._run, self._path = run, run.path / "supervisor.lock"
 
     def __enter__(self) -> None:
-        self._file = self._path.open("w")
+        try:
+            self._file = self._path.open("w")
+        except OSError as error:
+            raise RunDirError(f"{self._run.path}: cannot be written: {error.strerror}", "is it read-only?") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -88,8 +94,12 @@ class _lock:  # noqa: N801  used as a with-block
         self._file.close()
 
 
-def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
-    """Run the worker to its end. Returns the run's exit code, which the `run_ended` event carries too."""
+def supervise(run: RunDir, stages: Sequence[str], since: float | None = None) -> ExitCode:
+    """Run the worker to its end. Returns the run's exit code, which the `run_ended` event carries too.
+
+    `since`: UTC seconds when this process was asked for; a stop asked for after that is meant for it.
+    """
+    since = time.time() if since is None else since
     recipe = read_recipe(run)
     with _lock(run):
         events, telemetry = JsonlWriter(run.events), JsonlWriter(run.telemetry)
@@ -101,7 +111,7 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
         sampler = Sampler(disk=run.path, worker_pid=worker.pid, budget_bytes=_budget_bytes(recipe))
         watch = RunWatch(
             sampler,
-            _worker_control(run, worker.pid, sampler),
+            _worker_control(run, worker.pid, sampler, since),
             events,
             telemetry,
             settings=recipe.guard.model_dump(exclude={"worker_budget_gib"}),
@@ -110,7 +120,7 @@ def supervise(run: RunDir, stages: Sequence[str]) -> ExitCode:
             rollouts=_rollout_bandwidth(run, recipe),
             row_seconds=recipe.guard.sample_seconds,
         )
-        stop = StopRequest(run)
+        stop = StopRequest(run, since)
         num_oom_kills = count_oom_kills()
         next_pass = next_look = time.monotonic()
         while worker.poll() is None:
@@ -148,21 +158,21 @@ def _conclude(run: RunDir) -> bool:
 class StopRequest:
     """A stop that comes while the worker is not training: it reads requests at steps only, so the supervisor ends it."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, since: float) -> None:
         self._run = run
-        self._started = time.time()
+        self._since = since
         self._seen: str | None = None
         self.carried_out = False
 
     def is_due(self) -> bool:
         """True once, when the worker is to be ended now."""
-        asked = control.read_request(self._run, newer_than=self._started)
+        asked = control.read_request(self._run, newer_than=self._since)
         if asked is None or asked.request != "stop" or self.carried_out:
             return False
         if asked.id != self._seen:
             # The phase is read once a request: a training worker stops by itself, after a checkpoint.
             self._seen = asked.id
-            self.carried_out = phase_of(self._run) != "train"
+            self.carried_out = phase_of(self._run, self._since) != "train"
             return self.carried_out
         return False
 
@@ -187,7 +197,7 @@ def _describe(pid: int) -> dict[str, Any] | None:
         return None
 
 
-def _worker_control(run: RunDir, pid: int, sampler: Sampler) -> WorkerControl:
+def _worker_control(run: RunDir, pid: int, sampler: Sampler, since: float) -> WorkerControl:
     """How the guard reaches the worker."""
 
     def ask(request: str) -> None:
@@ -195,15 +205,16 @@ def _worker_control(run: RunDir, pid: int, sampler: Sampler) -> WorkerControl:
 
     return WorkerControl(
         ask=ask,
-        is_training=lambda: phase_of(run) == "train",
+        is_training=lambda: phase_of(run, since) == "train",
         terminate=lambda: effects.terminate_group(pid),
         kill=lambda: effects.kill_worker(pid, sampler.members),
     )
 
 
-def phase_of(run: RunDir) -> str | None:
-    """The phase the worker began last."""
-    phases = [row["phase"] for row in read_jsonl(run.worker_events).rows if row.get("event") == "phase_started"]
+def phase_of(run: RunDir, since: float) -> str | None:
+    """The phase that the worker began last; None while one started since then has begun none."""
+    rows = read_jsonl(run.worker_events).rows
+    phases = [row["phase"] for row in rows if row.get("event") == "phase_started" and row["t"] >= since]
     return str(phases[-1]) if phases else None
 
 
@@ -278,9 +289,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_rl.supervisor")
     parser.add_argument("run", type=Path)
     parser.add_argument("--stages", required=True)
+    parser.add_argument("--since", type=float, help="UTC seconds when the run was asked for (default: now)")
     args = parser.parse_args(argv)
     try:
-        return int(supervise(RunDir(args.run.resolve()), args.stages.split(",")))
+        return int(supervise(RunDir(args.run.resolve()), args.stages.split(","), args.since))
     except SparkError as error:
         sys.stderr.write(f"error: {error.message}\n")  # supervisor.log
         return int(error.exit_code)

@@ -77,10 +77,11 @@ class EventLog:
 class RunHooks:
     """What an engine reports while it trains, written to the run directory; and what it is asked to do."""
 
-    def __init__(self, run: RunDir, log: EventLog, supervisor_pid: int) -> None:
+    def __init__(self, run: RunDir, log: EventLog, supervisor_pid: int, since: float) -> None:
         self._run, self._log, self._supervisor_pid = run, log, supervisor_pid
         self._metrics = JsonlWriter(run.metrics)
-        self._started = time.time()
+        self._since = since
+        """UTC seconds of the worker's start: what was asked for while it loaded is still meant for it."""
         self._carried_out: dict[control.Asker, str] = {}
         self._held_by: set[control.Asker] = set()
         """Who asked for a pause; both must have let go before the next step."""
@@ -124,7 +125,7 @@ class RunHooks:
     def _read_requests(self) -> Command:
         checkpoint = shed = False
         for asker in get_args(control.Asker):
-            asked = control.read_request(self._run, newer_than=self._started, asker=asker)
+            asked = control.read_request(self._run, newer_than=self._since, asker=asker)
             if asked is None or asked.id == self._carried_out.get(asker):
                 continue
             self._carried_out[asker] = asked.id
@@ -145,6 +146,7 @@ class Worker:
 
     def __init__(self, run: RunDir, stages: Sequence[str], supervisor_pid: int) -> None:
         self.run, self.stages, self.supervisor_pid = run, stages, supervisor_pid
+        self.started = time.time()
         self.log = EventLog(run)
         self.recipe: Recipe = read_recipe(run)
         self.task: Task = read_task(run)
@@ -273,7 +275,7 @@ class Worker:
         if checkpoint:
             self.log.write("resumed_from", path=str(checkpoint.relative_to(self.run.path)))
         self.log.phase("train")
-        hooks = RunHooks(self.run, self.log, self.supervisor_pid)
+        hooks = RunHooks(self.run, self.log, self.supervisor_pid, self.started)
         job = TrainJob(self.examples.train, self.composite, self.run.checkpoints, checkpoint, hooks, self._note)
         result = engine.train(job, self._announce)
         self.log.write(

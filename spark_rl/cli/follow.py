@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from spark_rl import control
 from spark_rl.cli.output import say
 from spark_rl.errors import ExitCode
 from spark_rl.headless import Follower, Line
 from spark_rl.rundir import RunDir, read_jsonl
+from spark_rl.runstate import tail_of
 from spark_rl.units import format_seconds
 
 POLL_SECONDS = 0.2
@@ -71,10 +75,32 @@ def follow(run: RunDir, max_steps: int, supervisor: subprocess.Popen[bytes], fro
     printer.finish()
     if asked_to_stop:
         return ExitCode.INTERRUPTED
-    ends = [row for row in read_jsonl(run.events).rows if row.get("event") == "run_ended"]
-    if not ends:
-        say(f"the supervisor ended with code {supervisor.returncode} without a word; see {run.path / 'supervisor.log'}")
-        return ExitCode.INTERNAL
-    if ends[-1].get("hint"):
-        say(f"hint: {ends[-1]['hint']}")
-    return ExitCode(ends[-1]["exit_code"])
+    end = end_of(run, supervisor.pid)
+    if end is None:
+        return tell_silent_end(run, supervisor.returncode)
+    if end.get("hint"):
+        say(f"hint: {end['hint']}")
+    return ExitCode(end["exit_code"])
+
+
+def end_of(run: RunDir, supervisor_pid: int) -> Mapping[str, Any] | None:
+    """The `run_ended` event of this supervisor; None where it wrote none, whatever an earlier one wrote."""
+    end, is_own = None, False
+    for row in read_jsonl(run.events).rows:
+        if row.get("event") == "supervisor_started":
+            is_own = row.get("pid") == supervisor_pid
+            end = None if is_own else end
+        elif row.get("event") == "run_ended" and is_own:
+            end = row
+    return end
+
+
+def tell_silent_end(run: RunDir, returncode: int) -> ExitCode:
+    """A supervisor that was killed, or that could not begin: its own words are in supervisor.log."""
+    if returncode < 0:
+        say(f"error: the supervisor was killed by {signal.Signals(-returncode).name}")
+        say(f"hint: spark-rl resume {run.path} goes on from the last checkpoint")
+        return ExitCode.TRAINING_FAILED
+    words = [line for line in tail_of(run.path / "supervisor.log") if line.startswith("error: ")]
+    say(words[-1] if words else f"error: the supervisor ended without a word; see {run.path / 'supervisor.log'}")
+    return ExitCode(returncode) if words and returncode in list(ExitCode) else ExitCode.INTERNAL

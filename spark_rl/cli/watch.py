@@ -27,6 +27,7 @@ def add_parsers(commands: Any) -> None:
 
 
 def run_ls(args: argparse.Namespace) -> int:
+    from spark_rl.errors import RunDirError
     from spark_rl.headless import run_json, run_line
     from spark_rl.rundir import list_runs, runs_root
     from spark_rl.runstate import read_run
@@ -36,7 +37,14 @@ def run_ls(args: argparse.Namespace) -> int:
     if not runs and not args.json:
         say(f"no runs in {root}; start one: spark-rl quickstart")
     for run in runs:
-        state = read_run(run)
+        try:
+            state = read_run(run)
+        except RunDirError as error:  # one broken run does not hide the others
+            if args.json:
+                emit_json({"run": str(run.path), "status": "unreadable", "cause": error.message})
+            else:
+                emit(f"{run.name:<44} unreadable: {error.message}")
+            continue
         if args.json:
             emit_json(run_json(state))
         else:

@@ -161,6 +161,15 @@ def test_a_reward_of_none_everywhere_is_never_counted_as_zero(spark_rl, tmp_path
     assert code in (2, 4) and "Right in 0 of" not in err
 
 
+def test_one_broken_run_does_not_hide_the_others(spark_rl, tmp_path):
+    root = tmp_path / "runs"
+    for name, text in (("a", "{"), ("b", "{}")):
+        (root / name).mkdir(parents=True)
+        (root / name / "recipe.json").write_text(text)
+    code, out, _ = spark_rl("ls", "--runs", str(root), "--json")
+    assert code == 0 and [json.loads(line)["status"] for line in out.splitlines()] == ["unreadable", "created"]
+
+
 def test_a_task_file_changed_after_signing_voids_the_signature(spark_rl, tmp_path):
     root = tmp_path / "runs"
     code, *_ = run_it(spark_rl, tmp_path, command="probe")

@@ -6,9 +6,12 @@ import os
 import signal
 
 from spark_rl import control
+from spark_rl.cli.follow import follow
+from spark_rl.errors import ExitCode
 from spark_rl.rundir import read_json, read_jsonl
 from spark_rl.runstate import read_run
-from tests.run.conftest import make_run, steps, wait_until, worker_pid
+from spark_rl.supervisor import start as begin
+from tests.run.conftest import ALL_STAGES, make_run, steps, wait_until, worker_pid
 
 
 def events(run):
@@ -122,6 +125,36 @@ def test_an_old_stop_request_does_not_stop_a_resumed_run(tmp_path, supervised):
     supervisor.wait()
     assert supervised(run, ("train",)).wait() == 0
     assert read_run(run).status == "finished"
+
+
+def test_a_stop_asked_for_while_the_supervisor_starts_is_carried_out(tmp_path):
+    run = make_run(tmp_path, "grpo.max_steps=300")
+    process = begin(run, ALL_STAGES)
+    control.send(run, "stop")
+    assert process.wait() == 0
+    assert read_run(run).status == "stopped" and steps(run) == []
+
+
+def test_a_stop_asked_for_while_a_resumed_run_loads_is_carried_out(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=300")
+    first = supervised(run)
+    wait_until(lambda: 5 in steps(run))
+    control.send(run, "stop")
+    first.wait()
+    reached = steps(run)[-1]
+    process = begin(run, ("train",))
+    control.send(run, "stop")
+    assert process.wait() == 0
+    assert read_run(run).status == "stopped" and steps(run)[-1] == reached
+
+
+def test_a_command_whose_supervisor_is_killed_does_not_end_as_an_earlier_stage_did(tmp_path, supervised):
+    run = make_run(tmp_path, "grpo.max_steps=2000")
+    assert supervised(run, ("probe", "inspect", "oracle")).wait() == 0
+    second = supervised(run, ("train",))
+    wait_until(lambda: steps(run))
+    second.kill()
+    assert follow(run, 2000, second, from_start=False) == ExitCode.TRAINING_FAILED
 
 
 def test_a_second_supervisor_is_refused_while_one_lives(tmp_path, supervised):
