@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# torch's compiler asks setuptools for its own distutils, which fails once a test has imported the standard one.
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401
 
 # A busy machine is slow, not wrong: examples have no time limit, and slow generation is no failure.
 settings.register_profile("spark_rl", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -190,7 +190,15 @@ class Typist:
         self.master, slave = pty.openpty()
         command = [sys.executable, "-m", "spark_rl", "inspect", "review", str(run.path), "--reader", "anna"]
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **(environment or {})}
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            # A test run in the background of a script ignores SIGINT, and its children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
         os.close(slave)
         self.seen = b""
 

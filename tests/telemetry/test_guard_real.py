@@ -92,9 +92,10 @@ def test_a_fast_leak_is_ended_before_its_budget_and_the_run_tells_why(tmp_path: 
     assert events(run, "guard_started")[0]["floor_bytes"] == 64 * MIB
 
 
+@pytest.mark.slow  # half a minute: the ramp must have left the ten seconds over which a slow fall is measured
 def test_a_slow_leak_is_asked_to_shed_first_and_goes_on_when_that_helps(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "guard.worker_budget_gib=0.5", "grpo.max_steps=400")
-    code = supervise(run, leak_mib=",".join(["4"] * 84 + ["0.08"]), sheds=True)
+    run = make_run(tmp_path, "guard.worker_budget_gib=0.5", "grpo.max_steps=1100")
+    code = supervise(run, leak_mib=",".join(["4"] * 78 + ["0"] * 520 + ["0.1"]), sheds=True)
     assert code == 0
     acted = [row["action"] for row in events(run, "guard_acted")]
     assert acted[0] == "shed"
