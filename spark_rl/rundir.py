@@ -255,11 +255,12 @@ def finite(value: Any, path: str = "") -> tuple[Any, list[str]]:
 
 def jsonl_line(row: Mapping[str, Any], now: float) -> str:
     """A row as one line, with `v`, `t` and, where needed, `nonfinite`."""
-    cleaned, nonfinite = finite(row)
     head: dict[str, Any] = {"v": SCHEMA, "t": round(now, 3)}
-    if nonfinite:
-        head["nonfinite"] = nonfinite
-    return json.dumps({**head, **cleaned}, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        return json.dumps({**head, **row}, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:  # NaN or infinity somewhere: rare, so only then is the row walked through
+        cleaned, nonfinite = finite(row)
+        return json.dumps({**head, "nonfinite": nonfinite, **cleaned}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], clock: Clock = time.time) -> None:

@@ -19,7 +19,6 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -322,7 +321,10 @@ def sample_row(prompt: str, completion: str, scored: Scored) -> dict[str, Any]:
         "completion": completion,
         "total": scored.total,
         "correct": scored.correct,
-        "parts": {name: asdict(verdict) for name, verdict in scored.parts.items()},
+        "parts": {
+            name: {"value": verdict.value, "reason": verdict.reason, "is_bug": verdict.is_bug}
+            for name, verdict in scored.parts.items()
+        },
     }
 
 
