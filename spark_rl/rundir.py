@@ -28,6 +28,8 @@ from spark_rl.errors import RunDirError
 
 SCHEMA = 1
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
 Clock = Callable[[], float]
 
 
@@ -257,10 +259,10 @@ def jsonl_line(row: Mapping[str, Any], now: float) -> str:
     """A row as one line, with `v`, `t` and, where needed, `nonfinite`."""
     head: dict[str, Any] = {"v": SCHEMA, "t": round(now, 3)}
     try:
-        return json.dumps({**head, **row}, ensure_ascii=False, allow_nan=False) + "\n"
+        return _ENCODER.encode({**head, **row}) + "\n"
     except ValueError:  # NaN or infinity somewhere: rare, so only then is the row walked through
         cleaned, nonfinite = finite(row)
-        return json.dumps({**head, "nonfinite": nonfinite, **cleaned}, ensure_ascii=False, allow_nan=False) + "\n"
+        return _ENCODER.encode({**head, "nonfinite": nonfinite, **cleaned}) + "\n"
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], clock: Clock = time.time) -> None:

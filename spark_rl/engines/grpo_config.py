@@ -57,6 +57,8 @@ def grpo_config_values(
         "mask_truncated_completions": grpo.mask_truncated_completions,
         "vllm_importance_sampling_correction": grpo.vllm_importance_sampling_correction,
         "top_entropy_quantile": 1.0,
+        # Mixtures of experts: GRPO's loss alone. Unsloth's forward does not compute the other, so both engines train alike.
+        "router_aux_loss_coef": 0.0,
         "disable_dropout": False,
         "sync_ref_model": False,
         "shuffle_dataset": True,

@@ -10,10 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from spark_rl.engines.base import Difference
 from spark_rl.engines.grpo_config import Place
 from spark_rl.recipe import Recipe
 from spark_rl.rollout.plan import Plan
+from spark_rl.units import GIB
 
 FULL_PRECISION = "float32"
 
@@ -21,7 +24,7 @@ FULL_PRECISION = "float32"
 def read_back(trainer: Any, recipe: Recipe, plan: Plan, place: Place) -> tuple[dict[str, Any], list[Difference]]:
     """Values for effective.json, and every difference beyond the fields of GRPOConfig."""
     model = trainer.accelerator.unwrap_model(trainer.model)
-    readers = (_environment, _classes, _lengths, _dtypes, _adapters, _optimizer, _engine, _stop_tokens)
+    readers = (_environment, _classes, _lengths, _dtypes, _adapters, _memory, _optimizer, _engine, _stop_tokens)
     values: dict[str, Any] = {}
     found: list[Difference] = []
     for reader in readers:
@@ -123,6 +126,45 @@ def _adapters(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place
     return {"lora_wrapped": dict(wrapped)}, found
 
 
+def _memory(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:
+    """The levers of [memory] that show on the built model and in the allocator."""
+    asked = recipe.memory
+    embedding = model.get_input_embeddings().weight.device.type
+    values: dict[str, Any] = {
+        # Unsloth's patch keeps the forward that it splits up under this name.
+        "num_tiled_mlp": sum(hasattr(module, "_unsloth_forward") for module in model.modules()),
+        "input_embedding_device": embedding,
+        "gradient_checkpointing_on": bool(getattr(model, "is_gradient_checkpointing", False)),
+        "memory_cap_bytes": memory_cap_bytes() if place.has_cuda else None,
+    }
+    found = []
+    on_gpu = place.has_cuda and place.engine == "unsloth"
+    if on_gpu and bool(values["num_tiled_mlp"]) != asked.unsloth_tiled_mlp:
+        found.append(
+            Difference("memory.unsloth_tiled_mlp", asked.unsloth_tiled_mlp, f"{values['num_tiled_mlp']} layers", None)
+        )
+    if on_gpu and (embedding == "cpu") != asked.offload_embedding:
+        found.append(Difference("memory.offload_embedding", asked.offload_embedding, f"on {embedding}", None))
+    # Unsloth switches it around every rollout, so that only there a reading says nothing.
+    checkpoints = asked.gradient_checkpointing != "off"
+    if place.engine == "plain" and values["gradient_checkpointing_on"] != checkpoints:
+        found.append(
+            Difference(
+                "memory.gradient_checkpointing", asked.gradient_checkpointing, values["gradient_checkpointing_on"], None
+            )
+        )
+    cap = values["memory_cap_bytes"]
+    if cap is not None and asked.memory_cap_gib and cap > asked.memory_cap_gib * GIB * 1.001:
+        found.append(Difference("memory.memory_cap_gib", asked.memory_cap_gib, round(cap / GIB, 3), None))
+    return values, found
+
+
+def memory_cap_bytes() -> int:
+    """What the allocator lets this process take of the device."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    return int(torch.cuda.get_per_process_memory_fraction(0) * total)
+
+
 OPTIMIZER_WORDS = {
     "adamw_8bit": "8bit",
     "adamw_bnb_8bit": "8bit",
@@ -173,6 +215,22 @@ def state_differences(held: Mapping[str, int], recipe: Recipe, place: Place) -> 
         return []
     why = "Unsloth leaves paged optimizers alone" if recipe.grpo.optim.startswith("paged") else None
     return [Difference("memory.offload_optimizer_state", True, on_device, why)]
+
+
+def parking(trainer: Any, recipe: Recipe, place: Place) -> tuple[dict[str, Any], list[Difference]]:
+    """After the second rollout, the first one that finds optimizer state: did Unsloth put it aside?"""
+    count = int(getattr(trainer, "_unsloth_park_count", 0))
+    asked = recipe.memory.park_optimizer_during_rollout and place.has_cuda and place.engine == "unsloth"
+    if not asked or count:
+        return {"num_rollouts_with_parked_optimizer": count}, []
+    why = None
+    if recipe.grpo.optim.startswith("paged"):
+        why = "Unsloth leaves paged optimizers alone"
+    elif recipe.memory.offload_optimizer_state:
+        why = "the state is offloaded between steps already"
+    return {"num_rollouts_with_parked_optimizer": count}, [
+        Difference("memory.park_optimizer_during_rollout", True, "nothing was parked", why)
+    ]
 
 
 def _engine(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:

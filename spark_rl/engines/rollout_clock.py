@@ -13,6 +13,8 @@ class RolloutClock:
     def __init__(self, trainer: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._generate = trainer._generate
+        self.num_rollouts = 0
+        """Since the trainer was built."""
         self._reset()
         trainer._generate = self._timed
 
@@ -20,6 +22,7 @@ class RolloutClock:
         started = self._clock()
         answer = self._generate(*arguments, **keywords)
         self._seconds += self._clock() - started
+        self.num_rollouts += 1
         prompts, completions = answer[0], answer[1]
         lengths = [len(ids) for ids in completions]
         self._num_completions += len(lengths)

@@ -33,7 +33,7 @@ from spark_rl.engines.canary_hooks import WeightCanary
 from spark_rl.engines.cpu_vllm import read_live_weights
 from spark_rl.engines.grpo_config import Place, differences, grpo_config_values, plain, split_unknown
 from spark_rl.engines.movement_watch import MovementWatch
-from spark_rl.engines.read_back import optimizer_state, read_back, state_differences
+from spark_rl.engines.read_back import optimizer_state, parking, read_back, state_differences
 from spark_rl.engines.rollout_clock import RolloutClock
 from spark_rl.engines.shed import shed_memory
 from spark_rl.errors import ConfigError, TrainingFailed
@@ -225,7 +225,18 @@ class TrlEngine:
             announce(Effective({**effective.values, **state}, found, effective.versions))
             stop_on_unexplained(found)
 
+        def after_second_rollout() -> None:
+            effective, state = read(), optimizer_state(trainer)
+            parked, found = parking(trainer, recipe, self.place)
+            announce(
+                Effective(
+                    {**effective.values, **state, **parked}, (*effective.differences, *found), effective.versions
+                )
+            )
+            stop_on_unexplained(found)
+
         callback.before_first_step, callback.after_first_step = before_first_step, after_first_step
+        callback.after_second_rollout = after_second_rollout
         started = time.monotonic()
         try:
             trainer.train(resume_from_checkpoint=str(job.resume_from) if job.resume_from else None)
@@ -291,6 +302,7 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
         self.rollouts: RolloutClock | None = None
         self.before_first_step: Callable[[], None] = lambda: None
         self.after_first_step: Callable[[], None] = lambda: None
+        self.after_second_rollout: Callable[[], None] | None = None
         self._num_steps = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -313,6 +325,9 @@ class HookCallback(TrainerCallback):  # type: ignore[misc]
         self._num_steps += 1
         if self._num_steps == 1:
             self.after_first_step()
+        if self.after_second_rollout and self.rollouts and self.rollouts.num_rollouts >= 2:
+            self.after_second_rollout()
+            self.after_second_rollout = None
         command = self._agreed(self._job.hooks.poll(state.global_step))
         if command.shed and self.trainer is not None:
             self._job.hooks.on_shed(shed_memory(self.trainer))

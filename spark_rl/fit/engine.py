@@ -236,13 +236,9 @@ def engine_budget(
 
 
 def effective_utilization(asked: float, device_total_gib: float, *, standby: bool, override: bool = False) -> float:
-    """What the engine will really claim.
-
-    Standby chooses its share by the card's size, here rounded up to whole GiB: a 40 GB card (39.5 GiB) lies just below a
-    boundary of the newest version and was reported above it in others; the larger share is the careful reading.
-    """
+    """What the engine will really claim: standby chooses its share by the card's size."""
     if standby and not override:
-        return standby_utilization(math.ceil(device_total_gib))
+        return standby_utilization(device_total_gib)
     return asked
 
 

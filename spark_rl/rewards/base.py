@@ -211,7 +211,8 @@ def guarded_judge(reward: Reward[Any], completion: str, row: Row) -> Verdict:
 
 def settled(verdict: Verdict) -> Verdict:
     """The verdict with its value checked: NaN and infinity become bugs."""
-    if verdict.value is None or verdict.is_bug:
+    value = verdict.value
+    if value is None or verdict.is_bug or (type(value) is float and math.isfinite(value) and verdict.reason):
         return verdict
     return as_verdict(verdict.value, verdict.reason)
 

@@ -132,16 +132,19 @@ class Composite:
         return result
 
     def _scored(self, verdicts: dict[str, Verdict]) -> Scored:
-        if any(verdict.is_bug for verdict in verdicts.values()):
-            return Scored(None, verdicts, None)
-        values = [(part, reward, verdicts[part.name].value) for part, reward in self.parts]
-        terms = [part.weight * value for part, _, value in values if value is not None and part.weight != 0]
-        satisfied = [
-            value >= reward.options.correct_at
-            for part, reward, value in values
-            if part.means == "correct" and value is not None
-        ]
-        return Scored(sum(terms) if terms else None, verdicts, all(satisfied) if satisfied else None)
+        terms: list[float] = []
+        correct: bool | None = None
+        for part, reward in self.parts:
+            verdict = verdicts[part.name]
+            if verdict.is_bug:
+                return Scored(None, verdicts, None)
+            if verdict.value is None:
+                continue
+            if part.weight != 0:
+                terms.append(part.weight * verdict.value)
+            if part.means == "correct":
+                correct = correct is not False and verdict.value >= reward.options.correct_at
+        return Scored(sum(terms) if terms else None, verdicts, correct)
 
 
 def _gate(verdict: Verdict, gate_name: str, gate: Verdict) -> Verdict:

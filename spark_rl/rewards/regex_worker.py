@@ -5,6 +5,7 @@ In: the text and the pattern's settings. Out: the deciding group of the deciding
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +24,14 @@ def handle(payload: str) -> str | None:
     return found_text(payload, _SETUP)
 
 
+@functools.lru_cache(maxsize=64)
+def _compiled(pattern: str, ignore_case: bool) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+
+
 def found_text(text: str, setup: Mapping[str, Any]) -> str | None:
     """The group named "answer", else group 1, else the whole of the deciding match; None without a match."""
-    pattern = re.compile(setup["pattern"], re.DOTALL | (re.IGNORECASE if setup["ignore_case"] else 0))
+    pattern = _compiled(setup["pattern"], setup["ignore_case"])
     decided: re.Match[str] | None = None
     if setup["match"] == "fullmatch":
         decided = pattern.fullmatch(text)

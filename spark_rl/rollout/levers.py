@@ -6,6 +6,7 @@ that TRL builds, and a note for every lever that does nothing, or something else
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,7 @@ def environment(recipe: Recipe, machine: Machine) -> dict[str, str]:
             "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": _switch(standby and vllm.standby_util_override),
             "UNSLOTH_OFFLOAD_OPTIMIZER_STATE": _switch(memory.offload_optimizer_state),
             "UNSLOTH_PARK_OPTIMIZER_DURING_ROLLOUT": _switch(memory.park_optimizer_during_rollout),
+            "UNSLOTH_TILED_MLP": "arctic" if memory.unsloth_tiled_mlp else "0",
         }
     if machine.kind != "cpu" and (memory.alloc_conf or _sleeps(recipe)):
         # Unsloth switches expandable segments on unless the variable is set, and a sleeping engine cannot live with them.
@@ -253,7 +255,11 @@ def _replaced(recipe: Recipe, machine: Machine) -> Iterator[Note]:
 
 
 def standby_utilization(device_total_gib: float) -> float:
-    """The share that Unsloth's standby puts in place of the asked one, by size of card: tier x 0.95 from vLLM 0.11 on."""
+    """The share that Unsloth's standby puts in place of the asked one, by size of card: tier x 0.95 from vLLM 0.11 on.
+
+    The size is rounded up to whole GiB: a 40 GB card (39.5 GiB) lies just below a boundary of the newest version and was
+    reported above it in others (unsloth#3328); the larger share is the careful reading.
+    """
     tiers = ((40.0, 0.925), (25.0, 0.9), (20.0, 0.825), (14.0, 0.8), (10.0, 0.775))
-    tier = next((share for floor, share in tiers if device_total_gib >= floor), 0.75)
+    tier = next((share for floor, share in tiers if math.ceil(device_total_gib) >= floor), 0.75)
     return tier * 0.95

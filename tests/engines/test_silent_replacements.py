@@ -18,6 +18,7 @@ from spark_rl.host import machine_class
 from spark_rl.recipe import Recipe, resolve
 from spark_rl.rollout.levers import lever_notes
 from spark_rl.rollout.plan import Plan, plan_rollout
+from spark_rl.units import GIB
 from tests.engines.installed import source, tree
 
 RL = ("unsloth", "models/rl.py")
@@ -62,7 +63,6 @@ NOT_OURS = {
     "auto_find_batch_size": "off in both",
     "max_seq_length": "no field of GRPOConfig; the model's is read back",
     "padding_free": "no field of GRPOConfig",
-    "router_aux_loss_coef": "mixtures of experts only: Unsloth's forward does not compute it",
 }
 """Replaced defaults that we leave alone, and why."""
 
@@ -326,6 +326,73 @@ def test_a_target_that_was_not_wrapped_stops_the_run() -> None:
         for modules in (whole, partial)
     ]
     assert results[0] == [] and [one.key for one in results[1]] == ["lora.target_modules: q_proj"]
+
+
+def built_model(tiled: bool = False, embedding_device: str = "cuda", checkpointing: bool = True) -> Fake:
+    mlp = Fake(_unsloth_forward=1) if tiled else Fake()
+    embedding = Fake(weight=Fake(device=Fake(type=embedding_device)))
+    return Fake(modules=lambda: [mlp], get_input_embeddings=lambda: embedding, is_gradient_checkpointing=checkpointing)
+
+
+def memory_differences(model: Fake, place: Place, monkeypatch: pytest.MonkeyPatch, *sets: str) -> list[str]:
+    pytest.importorskip("torch")
+    from spark_rl.engines import read_back
+
+    monkeypatch.setattr(read_back, "memory_cap_bytes", lambda: 24 * GIB)
+    _, found = read_back._memory(Fake(), model, recipe(*sets), Fake(), place)
+    assert all(one.reason is None for one in found)
+    return [one.key for one in found]
+
+
+def test_memory_levers_that_took_effect_are_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = ("memory.unsloth_tiled_mlp=true", "memory.offload_embedding=true", "memory.memory_cap_gib=24")
+    assert memory_differences(built_model(True, "cpu"), GPU, monkeypatch, *sets) == []
+    assert memory_differences(built_model(), GPU, monkeypatch) == []
+
+
+def test_tiling_that_was_not_applied_and_tiling_that_nobody_asked_for_stop_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "mlp_module._unsloth_forward = forward" in source("unsloth_zoo", "tiled_mlp.py")
+    key = "memory.unsloth_tiled_mlp"
+    assert memory_differences(built_model(), GPU, monkeypatch, f"{key}=true") == [key]
+    assert memory_differences(built_model(tiled=True), GPU, monkeypatch) == [key]
+
+
+def test_an_embedding_that_is_not_where_it_was_asked_for_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "memory.offload_embedding"
+    assert memory_differences(built_model(), GPU, monkeypatch, f"{key}=true") == [key]
+    assert memory_differences(built_model(embedding_device="cpu"), GPU, monkeypatch) == [key]
+
+
+def test_a_memory_cap_that_is_not_in_force_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "_C._cuda_getMemoryFraction" in source("torch", "cuda/memory.py")
+    key = "memory.memory_cap_gib"
+    assert memory_differences(built_model(), GPU, monkeypatch, f"{key}=20") == [key]
+
+
+def test_checkpointing_that_is_off_in_the_plain_engine_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place("plain", has_cuda=True)
+    assert memory_differences(built_model(checkpointing=False), place, monkeypatch) == ["memory.gradient_checkpointing"]
+
+
+def test_optimizer_state_that_was_not_parked_stops_the_run() -> None:
+    pytest.importorskip("torch")
+    from spark_rl.engines.read_back import parking
+
+    text = source(*RL)
+    assert '"UNSLOTH_PARK_OPTIMIZER_DURING_ROLLOUT", "0"' in text and "self._unsloth_park_count = " in text
+    asked_for = recipe("memory.park_optimizer_during_rollout=true", "memory.offload_optimizer_state=false")
+    assert parking(Fake(_unsloth_park_count=1), asked_for, GPU)[1] == []
+    (found,) = parking(Fake(), asked_for, GPU)[1]
+    assert (found.key, found.reason) == ("memory.park_optimizer_during_rollout", None)
+
+
+def test_the_shell_cannot_switch_tiling_on_behind_the_recipe() -> None:
+    assert '"UNSLOTH_TILED_MLP", "arctic" if unsloth_tiled_mlp else "0"' in source("unsloth", "models/loader.py")
+    for on, value in (("true", "arctic"), ("false", "0")):
+        plan = plan_rollout(recipe(f"memory.unsloth_tiled_mlp={on}"), machine_class("24"))
+        assert plan.environment["UNSLOTH_TILED_MLP"] == value
 
 
 def test_adapters_of_a_four_bit_base_are_cast_to_bf16_by_trl_and_that_is_said() -> None:
