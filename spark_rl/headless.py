@@ -65,14 +65,14 @@ def success_text(successes: int, n: int) -> str:
     return f"{successes / n:.1%} [{interval.low:.1%}, {interval.high:.1%}] ({successes}/{n})".replace("%", " %")
 
 
-def step_line(row: Mapping[str, Any], max_steps: int, seconds_left: float | None) -> str:
+def step_line(row: Mapping[str, Any], max_steps: int | None, seconds_left: float | None) -> str:
     """One training step: reward and its parts, KL, length, time."""
     parts = [
         f"{key.split('/')[1]} {_number(row[key])}"
         for key in row
         if key.startswith("rewards/") and key.endswith("/mean")
     ]
-    pieces = [f"step {row['step']}/{max_steps}", f"reward {_number(row.get('reward'))}"]
+    pieces = [step_text(row["step"], max_steps), f"reward {_number(row.get('reward'))}"]
     pieces += [f"({', '.join(parts)})"] if parts else []
     pieces += [f"kl {_number(row['kl'])}"] if "kl" in row else []
     pieces += [f"{format_seconds(row.get('step_time'))}/step"] if "step_time" in row else []
@@ -80,8 +80,15 @@ def step_line(row: Mapping[str, Any], max_steps: int, seconds_left: float | None
     return "  ".join(pieces)
 
 
-def seconds_left(rows: Sequence[Mapping[str, Any]], max_steps: int) -> float | None:
-    """From the wall time of the last steps; None until two are known."""
+def step_text(step: int, max_steps: int | None) -> str:
+    """step 3/40, or step 3/N/A where the recipe does not say how many there are."""
+    return f"step {step}/{NOT_AVAILABLE if max_steps is None else max_steps}"
+
+
+def seconds_left(rows: Sequence[Mapping[str, Any]], max_steps: int | None) -> float | None:
+    """From the wall time of the last steps; None until two are known, and where the end is not."""
+    if max_steps is None:
+        return None
     recent = [row for row in rows[-20:] if isinstance(row.get("t"), int | float)]
     if len(recent) < 2 or recent[-1]["step"] <= recent[0]["step"]:
         return None
@@ -103,7 +110,7 @@ class Line:
 class Follower:
     """Turns what is new in a run directory into lines, call after call."""
 
-    def __init__(self, run: RunDir, max_steps: int, from_start: bool = True) -> None:
+    def __init__(self, run: RunDir, max_steps: int | None, from_start: bool = True) -> None:
         self._run, self._max_steps = run, max_steps
         self._offsets = dict.fromkeys((run.events, run.worker_events, run.metrics), 0)
         self._steps: list[Mapping[str, Any]] = []
@@ -139,7 +146,7 @@ class Follower:
 
 def run_line(state: RunState) -> str:
     """One run in a list: name, status, phase or step."""
-    where = f"step {state.step}/{state.max_steps}" if state.step else (state.phase or "")
+    where = step_text(state.step, state.max_steps) if state.step else (state.phase or "")
     reward = state.metrics[-1].get("reward") if state.metrics else None
     tail = f"  reward {_number(reward)}" if reward is not None else ""
     return f"{state.run.name:<44} {state.status:<9} {where}{tail}"

@@ -28,7 +28,8 @@ class RunState:
     phase_progress: tuple[int, int] | None
     """(done, of) within the phase."""
     step: int
-    max_steps: int
+    max_steps: int | None
+    """As the recipe says; None when it does not."""
     metrics: tuple[Mapping[str, Any], ...]
     """One row a step, contiguous; a step that was run again after a resume appears once, as it was run last."""
     events: tuple[Mapping[str, Any], ...]
@@ -65,13 +66,20 @@ def read_run(run: RunDir) -> RunState:
         if progress and progress[-1].get("phase") == phase
         else None,
         step=int(rows[-1]["step"]) if rows else 0,
-        max_steps=int(recipe.get("grpo", {}).get("max_steps", 0)),
+        max_steps=max_steps_of(recipe),
         metrics=rows,
         events=events,
         telemetry=telemetry.rows[-1] if telemetry.rows else None,
         num_skipped=own.num_skipped + worker.num_skipped + metrics.num_skipped + telemetry.num_skipped + torn,
         updated_seconds=max(times, default=None),
     )
+
+
+def max_steps_of(recipe: Mapping[str, Any]) -> int | None:
+    """The number of steps that a saved recipe asks for; None when it does not say."""
+    grpo = recipe.get("grpo")
+    asked = grpo.get("max_steps") if isinstance(grpo, Mapping) else None
+    return asked if isinstance(asked, int) and asked > 0 else None
 
 
 def latest_by_step(rows: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -49,7 +49,7 @@ class LinePrinter:
             self._open = 0
 
 
-def follow(run: RunDir, max_steps: int, supervisor: subprocess.Popen[bytes], from_start: bool) -> ExitCode:
+def follow(run: RunDir, max_steps: int | None, supervisor: subprocess.Popen[bytes], from_start: bool) -> ExitCode:
     """Show the run until its supervisor ends. Returns the run's exit code.
 
     The first Ctrl-C asks the run to save a checkpoint and stop; a second one leaves it running.

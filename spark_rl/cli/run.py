@@ -114,7 +114,7 @@ def start_and_follow(run: RunDir, stages: Sequence[str], as_json: bool, from_sta
     from spark_rl.cli.follow import follow
     from spark_rl.headless import run_json
     from spark_rl.rundir import read_json
-    from spark_rl.runstate import read_run
+    from spark_rl.runstate import max_steps_of, read_run
 
     recipe = read_json(run.recipe)
     if recipe is None:
@@ -122,7 +122,7 @@ def start_and_follow(run: RunDir, stages: Sequence[str], as_json: bool, from_sta
     from spark_rl.rundir import read_jsonl
 
     offset_start = from_start or not read_jsonl(run.events).rows
-    code = follow(run, int(recipe["grpo"]["max_steps"]), supervisor.start(run, stages), offset_start)
+    code = follow(run, max_steps_of(recipe), supervisor.start(run, stages), offset_start)
     if as_json:
         emit_json({**run_json(read_run(run)), "exit_code": int(code)})
     elif code == ExitCode.OK and "train" in stages:

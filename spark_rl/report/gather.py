@@ -19,7 +19,7 @@ from spark_rl.report.text import value_text, visible
 from spark_rl.rundir import RunDir, read_json
 from spark_rl.runstate import RunState, read_run
 from spark_rl.telemetry.summary import summary_of_run
-from spark_rl.units import format_seconds, format_share
+from spark_rl.units import NOT_AVAILABLE, format_seconds, format_share
 
 NOTABLE_P = 0.05
 """Below this a change of held-out success is called one."""
@@ -153,7 +153,7 @@ def status_words(state: RunState) -> str:
     """Where the run is, with its step."""
     if state.status == "created" or (not state.step and state.status == "running"):
         return f"{state.status}; no step yet" + (f", in phase {state.phase}" if state.phase else "")
-    return f"{state.status} at step {state.step} of {state.max_steps}"
+    return f"{state.status} at step {state.step} of {NOT_AVAILABLE if state.max_steps is None else state.max_steps}"
 
 
 def recipe_rows(recipe: Mapping[str, Any]) -> tuple[RecipeRow, ...]:
