@@ -14,6 +14,7 @@ from typing import Any
 
 import tomlkit
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Item, Table
 
@@ -147,23 +148,36 @@ def read_toml(path: Path) -> tomlkit.TOMLDocument:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
-def layer_from_tables(tables: Mapping[str, Any], source: str) -> tuple[Layer, list[Problem]]:
-    """Sections of a parsed document as a layer. Values outside a table, and unknown sections and keys, are problems."""
+def layer_from_tables(tables: Mapping[str, Any], source: str, prefix: str = "") -> tuple[Layer, list[Problem]]:
+    """Sections of a parsed document as a layer. Values outside a table, and unknown sections and keys, are problems.
+
+    `prefix` stands before every key that a problem names: "override." in a task file.
+    """
     layer: Layer = {}
     problems: list[Problem] = []
     for section, table in tables.items():
         schema = SECTIONS.get(section)
         if schema is None:
-            problems.append(Problem(source, section, "unknown section", did_you_mean(section, SECTIONS)))
+            problems.append(Problem(source, prefix + section, "unknown section", did_you_mean(section, SECTIONS)))
         elif not isinstance(table, Mapping):
-            problems.append(Problem(source, section, "must be a table", f"write [{section}]"))
+            problems.append(Problem(source, prefix + section, "must be a table", f"write [{prefix}{section}]"))
         else:
             for key, value in table.items():
                 if key not in schema.model_fields:
-                    problems.append(_unknown_key(source, section, key))
+                    problems.append(_unknown_key(source, section, key, prefix))
                 else:
                     layer.setdefault(section, {})[key] = Setting(_plain(value), Origin(source, _comment(table, key)))
     return layer, problems
+
+
+def check_layer(layer: Layer, prefix: str = "") -> Iterator[Problem]:
+    """Values of one layer that have a wrong type or range, whatever the other layers will add."""
+    for section, settings in layer.items():
+        try:
+            SECTIONS[section].model_validate({key: setting.value for key, setting in settings.items()})
+        except ValidationError as error:
+            faults = [fault for fault in error.errors() if fault["loc"] and fault["loc"][0] in settings]
+            yield from _validation_problems(section, settings, faults, prefix)
 
 
 def layer_from_sets(sets: Sequence[str]) -> tuple[Layer, list[Problem]]:
@@ -203,7 +217,7 @@ def resolve(
         try:
             sections[section] = schema.model_validate({key: setting.value for key, setting in settings.items()})
         except ValidationError as error:
-            problems += _validation_problems(section, settings, error)
+            problems += _validation_problems(section, settings, error.errors())
     if len(sections) < len(SECTIONS):
         raise ConfigError(problems)
     provenance = {f"{s}.{key}": setting.origin for s in SECTIONS for key, setting in merged.get(s, {}).items()}
@@ -294,22 +308,24 @@ def batch_arithmetic(recipe: Recipe) -> tuple[str, str]:
     return message, hint
 
 
-def _unknown_key(source: str, section: str, key: str) -> Problem:
+def _unknown_key(source: str, section: str, key: str, prefix: str = "") -> Problem:
     fields = SECTIONS[section].model_fields
     hint = did_you_mean(key, fields)
     if hint is None:
         homes = [other for other, schema in SECTIONS.items() if key in schema.model_fields]
         hint = f"{key} belongs to [{homes[0]}]" if homes else f"[{section}] has: {', '.join(fields)}"
-    return Problem(source, f"{section}.{key}", "unknown key", hint)
+    return Problem(source, f"{prefix}{section}.{key}", "unknown key", hint)
 
 
-def _validation_problems(section: str, settings: Mapping[str, Setting], error: ValidationError) -> Iterator[Problem]:
-    for fault in error.errors():
+def _validation_problems(
+    section: str, settings: Mapping[str, Setting], faults: Sequence[ErrorDetails], prefix: str = ""
+) -> Iterator[Problem]:
+    for fault in faults:
         key = str(fault["loc"][0]) if fault["loc"] else ""
         setting = settings.get(key)
         source = setting.origin.source if setting else "base"
         given = f"{setting.value!r}: " if setting else ""
-        yield Problem(source, f"{section}.{key}", given + fault["msg"][0].lower() + fault["msg"][1:])
+        yield Problem(source, f"{prefix}{section}.{key}", given + fault["msg"][0].lower() + fault["msg"][1:])
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from spark_rl.errors import ConfigError, Problem, did_you_mean
-from spark_rl.recipe import Layer, layer_from_tables, read_toml
+from spark_rl.recipe import Layer, check_layer, layer_from_tables, read_toml
 from spark_rl.rewards.base import Reward, RewardPart
 from spark_rl.rewards.registry import build_reward, check_parts
 
@@ -202,7 +202,8 @@ def _overrides(path: Path, document: tomlkit.TOMLDocument) -> tuple[Layer, list[
     tables = document.get("override", {})
     if not isinstance(tables, Mapping):
         return {}, [Problem(str(path), "override", "must hold tables", "write [override.grpo]")]
-    return layer_from_tables(tables, str(path))
+    layer, problems = layer_from_tables(tables, str(path), "override.")
+    return layer, [*problems, *check_layer(layer, "override.")]
 
 
 def _check_source(path: Path, data: DataTable) -> list[Problem]:

@@ -37,14 +37,40 @@ def test_base_values_are_those_of_the_reference_recipe():
     assert (grpo.num_generations, grpo.beta, grpo.loss_type) == (8, 0.01, "grpo")
 
 
-def test_set_wins_over_task_and_profile(tmp_path):
-    task = tmp_path / "t.toml"
+def write_task(folder, override):
+    task = folder / "t.toml"
     task.write_text(
         '[task]\nname = "t"\ntitle = "t"\n[data]\ntrain = "x.jsonl"\n[prompt]\ntemplate = "{q}"\n'
         '[[reward]]\nname = "form"\nkind = "regex"\npattern = "a"\nmeans = "format"\n'
-        '[[reward]]\nname = "right"\nkind = "exact"\nmeans = "correct"\n'
-        "[override.grpo]\nmax_steps = 7 # short\nbeta = 0.02\n"
+        '[[reward]]\nname = "right"\nkind = "exact"\nmeans = "correct"\n' + override
     )
+    return task
+
+
+def test_a_wrong_value_in_an_override_is_named_by_file_and_key_with_the_other_faults_of_the_file(tmp_path):
+    task = write_task(
+        tmp_path,
+        '[override]\neval = 3\n[override.grpo]\nmax_steps = "forty"\nbeta = -1\nbetta = 1\n'
+        "[override.lora]\ntarget_modules = [1]\n[datta]\n",
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_task(task)
+    lines = caught.value.message.splitlines()
+    assert all(line.startswith(f"{task}: ") for line in lines)
+    for words in (
+        "override.grpo.max_steps: 'forty': input should be a valid integer",
+        "override.grpo.beta: -1: input should be greater than or equal to 0",
+        "override.grpo.betta: unknown key (did you mean 'beta'?)",
+        "override.lora.target_modules: [1]: input should be a valid string",
+        "override.eval: must be a table (write [override.eval])",
+        "datta: unknown table (did you mean 'data'?)",
+    ):
+        assert sum(words in line for line in lines) == 1, words
+    assert len(lines) == 6
+
+
+def test_set_wins_over_task_and_profile(tmp_path):
+    task = write_task(tmp_path, "[override.grpo]\nmax_steps = 7 # short\nbeta = 0.02\n")
     overrides = load_task(task).overrides
     recipe = resolve("cpu-tiny", overrides, ["grpo.beta=0.5"])
     assert recipe.grpo.max_steps == 7
