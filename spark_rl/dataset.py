@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from spark_rl.errors import ConfigError, MissingPackage, Problem, did_you_mean
-from spark_rl.task import PromptTable, Task
+from spark_rl.task import DataTable, PromptTable, Task
 
 MAX_PROBLEMS_SHOWN = 20
 
 Message = dict[str, str]
 Prompt = str | list[Message]
+
+Note = Callable[[str], object]
+"""Takes a sentence that a person should read."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def load_examples(task: Task) -> Examples:
         heldout_rows = _hub_rows(data.hub, data.hub_config, data.heldout) if data.heldout else []
     else:
         assert data.train is not None
-        train_rows = read_rows(task.base_dir / data.train)
-        heldout_rows = read_rows(task.base_dir / data.heldout) if data.heldout else []
+        train_rows = read_rows(task.base_dir / data.train, notes.append)
+        heldout_rows = read_rows(task.base_dir / data.heldout, notes.append) if data.heldout else []
     train = word_rows(train_rows, task)
     heldout = word_rows(heldout_rows, task)
     if not data.heldout and not data.reasoning_gym:
@@ -77,6 +80,8 @@ def load_examples(task: Task) -> Examples:
             notes.append(f"{len(heldout)} prompts are held out, a fifth of the data (heldout_size {data.heldout_size})")
     train, heldout, dropped = drop_shared(train, heldout)
     notes += dropped
+    if not data.reasoning_gym:  # its rows are made to measure
+        notes += size_notes(data, len(train), len(heldout))
     if data.train_size is not None:
         train = train[: data.train_size]
     heldout = heldout[: data.heldout_size]
@@ -88,11 +93,24 @@ def load_examples(task: Task) -> Examples:
     return Examples(tuple(train), tuple(heldout), tuple(notes))
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a .jsonl, .csv or .parquet file. Raises ConfigError with line and reason."""
+def size_notes(data: DataTable, num_train: int, num_heldout: int) -> list[str]:
+    """Where `train_size` and `heldout_size` give another number of prompts than the data or the task suggests."""
+    notes = []
+    if data.train_size is not None and data.train_size > num_train:
+        notes.append(f"train_size is {data.train_size}, but there are only {num_train} training prompts; all are used")
+    if num_heldout > data.heldout_size:
+        notes.append(f"of {num_heldout} held-out prompts the first {data.heldout_size} are used (heldout_size)")
+    return notes
+
+
+def read_rows(path: Path, note: Note = lambda words: None) -> list[dict[str, Any]]:
+    """Rows of a .jsonl, .csv or .parquet file. Raises ConfigError with line and reason.
+
+    `note` is told what was read otherwise than it is written.
+    """
     if not path.is_file():
         raise ConfigError(f"{path}: no such data file", "paths in a task file are relative to that file")
-    readers: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    readers: dict[str, Callable[[Path, Note], list[dict[str, Any]]]] = {
         ".jsonl": _read_jsonl,
         ".json": _read_jsonl,
         ".csv": _read_csv,
@@ -101,7 +119,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise ConfigError(f"{path}: unknown kind of data file {path.suffix!r}", "use .jsonl, .csv or .parquet")
-    rows = reader(path)
+    rows = reader(path, note)
     if not rows:
         raise ConfigError(f"{path}: the data file is empty", "one row a prompt")
     return rows
@@ -241,7 +259,7 @@ def apply_length_policy(
     return Examples(parts["train"], parts["heldout"], tuple(notes))
 
 
-def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+def _read_jsonl(path: Path, note: Note) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for number, line in _lines(path):
@@ -293,16 +311,28 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _read_csv(path: Path) -> list[dict[str, Any]]:
+def _read_csv(path: Path, note: Note) -> list[dict[str, Any]]:
     reader = csv.DictReader((line for _, line in _lines(path)), strict=True)
     rows: list[dict[str, Any]] = []
     try:
-        header = list(reader.fieldnames or ())
+        written = list(reader.fieldnames or ())
+        header = [name.strip() for name in written]
         doubled = sorted({name for name in header if header.count(name) > 1})
         if doubled:
             raise ConfigError(
-                [Problem(str(path), "line 1", f"names a column twice: {', '.join(doubled)}", "rename one of them")]
+                [
+                    Problem(
+                        str(path),
+                        "line 1",
+                        f"names a column twice: {', '.join(map(repr, doubled))}",
+                        "rename one of them",
+                    )
+                ]
             )
+        padded = [name for name, old in zip(header, written, strict=True) if name != old]
+        if padded:
+            note(f"{path.name}: spaces around the column names {', '.join(map(repr, padded))} were removed")
+        reader.fieldnames = header
         for row in reader:
             if None in row or None in row.values():
                 raise ConfigError(
@@ -321,7 +351,7 @@ def _read_csv(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_parquet(path: Path) -> list[dict[str, Any]]:
+def _read_parquet(path: Path, note: Note) -> list[dict[str, Any]]:
     try:
         import pyarrow.parquet as parquet
         from pyarrow.lib import ArrowException

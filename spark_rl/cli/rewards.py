@@ -43,7 +43,7 @@ def run_score(args: argparse.Namespace) -> int:
     from spark_rl.task import load_task
 
     task = load_task(args.task)
-    rows = [_renamed(row, task) for row in read_rows(args.file)]
+    rows = [_renamed(row, task) for row in read_rows(args.file, say)]
     completion_column = _column(rows[0], args.completion, COMPLETION_COLUMNS, "completion", args.file)
     label_column = _column(rows[0], args.label, LABEL_COLUMNS, "label", args.file)
     if completion_column is None:

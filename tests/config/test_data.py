@@ -144,8 +144,35 @@ def test_fewer_held_out_prompts_than_asked_for_is_said(tmp_path):
 
 
 def test_a_csv_header_that_names_a_column_twice_is_refused(tmp_path):
-    (tmp_path / "d.csv").write_text("question,answer,answer\n1 + 1,2,3\n")
-    assert "names a column twice: answer" in refused(make_task(tmp_path, 'train = "d.csv"'))
+    (tmp_path / "d.csv").write_text("question,answer, answer\n1 + 1,2,3\n")
+    words = refused(make_task(tmp_path, 'train = "d.csv"'))
+    assert "d.csv: line 1: names a column twice: 'answer'" in words
+
+
+def test_spaces_around_the_names_of_a_csv_header_are_removed_and_said(tmp_path):
+    (tmp_path / "d.csv").write_text("question , answer\n" + "".join(f"{n} + 1, {n + 1}\n" for n in range(20)))
+    examples = load_examples(make_task(tmp_path, 'train = "d.csv"\nheldout_size = 2'))
+    assert set(examples.train[0].row) == {"question", "answer"}
+    assert examples.train[0].row["answer"].startswith(" ")  # values are left as they are
+    assert "d.csv: spaces around the column names 'question', 'answer' were removed" in examples.notes
+
+
+def test_held_out_prompts_beyond_heldout_size_are_counted(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(30)[10:])
+    write_rows(tmp_path / "h.jsonl", numbered(10))
+    data = 'train = "d.jsonl"\nheldout = "h.jsonl"\nheldout_size = '
+    examples = load_examples(make_task(tmp_path, data + "4"))
+    assert len(examples.heldout) == 4
+    assert examples.notes == ("of 10 held-out prompts the first 4 are used (heldout_size)",)
+    assert load_examples(make_task(tmp_path, data + "10")).notes == ()
+
+
+def test_a_train_size_above_the_number_of_prompts_is_said(tmp_path):
+    write_rows(tmp_path / "d.jsonl", numbered(20))
+    data = 'train = "d.jsonl"\nheldout_size = 4\ntrain_size = '
+    assert load_examples(make_task(tmp_path, data + "16")).notes == ()
+    notes = load_examples(make_task(tmp_path, data + "17")).notes
+    assert notes == ("train_size is 17, but there are only 16 training prompts; all are used",)
 
 
 def test_csv_is_read_and_a_short_row_named(tmp_path):
