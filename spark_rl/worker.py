@@ -152,6 +152,8 @@ class Worker:
         self.composite = Composite(self.task.build_rewards(), gate_on_format=self.task.scoring.gate_on_format)
         self.data: Examples = load_examples(self.task)
         self.examples = self.data
+        every = (*self.data.train, *self.data.heldout)
+        self.composite.check_rows([gate.scoring_row(one, num_tokens=0) for one in every])  # before minutes of loading
         self.training = False
         self.stopped = False
         self.told: list[Difference] = []

@@ -96,6 +96,13 @@ class Reward(Generic[OptionsT]):
         raise_on_bugs(self.__name__, verdicts)
         return [verdict.value for verdict in verdicts]
 
+    def check_rows(self, rows: Sequence[Row]) -> None:
+        """Asked before a model is loaded. Raises ConfigError for data that this reward cannot judge by: a column that is not
+        there, a kind of value it cannot take. What a completion may bring about is not asked here.
+        """
+        if rows:
+            guarded_judge(self, "", rows[0])
+
     def close(self) -> None:
         """Free helper processes; a reward without any has nothing to do."""
 

@@ -65,6 +65,11 @@ class Composite:
         """TRL's `reward_weights`, in the order of `trl_functions`."""
         return [part.weight for part, _ in self.parts]
 
+    def check_rows(self, rows: Sequence[Row]) -> None:
+        """Raises ConfigError when a part cannot judge by these rows; asked before a model is loaded."""
+        for _, reward in self.parts:
+            reward.check_rows(rows)
+
     def score(self, completions: Sequence[Completion], rows: Sequence[Row]) -> list[Scored]:
         """One score per completion. RewardBug for a scalar or a wrong length; other failures are counted in `bugs`."""
         texts = [completion_text(completion) for completion in completions]

@@ -68,20 +68,20 @@ class UserFunction(Reward[UserFunctionOptions]):
             return [as_verdict(value) for value in values]
         return self._isolated(shown, columns)
 
+    def check_rows(self, rows: Sequence[Row]) -> None:
+        if self.pool is not None:
+            for row in rows:
+                self._refuse_unsendable(row)
+        super().check_rows(rows)
+
     def close(self) -> None:
         if self.pool is not None:
             self.pool.close()
 
     def _isolated(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Verdict]:
         assert self.pool is not None
+        self._refuse_unsendable(columns)
         payload = {"completions": list(completions), "columns": dict(columns)}
-        try:
-            json.dumps(payload)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"reward {self.__name__!r} runs in its own process, and a column cannot be sent there: {error}",
-                "set isolated = false for this part, or drop the column",
-            ) from None
         limit_s = self.options.time_limit_s * max(1, len(completions))
         outcome = self.pool.run([payload], limit_s)[0]
         if outcome.fault == "raised":
@@ -102,3 +102,23 @@ class UserFunction(Reward[UserFunctionOptions]):
             )
         values = check_shape(self.__name__, outcome.value["values"], len(completions))
         return [as_verdict(value) for value in values]
+
+    def _refuse_unsendable(self, columns: Mapping[str, Any]) -> None:
+        """Raises ConfigError naming the first column that is not JSON: bytes, dates, images."""
+        for name, value in columns.items():
+            if fault := _json_fault(value):
+                raise ConfigError(
+                    f"reward {self.__name__!r} runs in its own process, and column {name!r} cannot be sent there: {fault}",
+                    "write the column as text or numbers, leave it out, or set isolated = false for this part",
+                )
+
+
+def _json_fault(value: Any) -> str | None:
+    """Why a value cannot be written as JSON; None when it can."""
+    if value is None or isinstance(value, str | int | float):
+        return None  # most are: a hundred thousand rows must not take seconds
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None

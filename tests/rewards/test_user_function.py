@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,23 @@ def test_no_scorer_of_the_cases_pays_for_junk_through_our_reward(cases_dir: Path
                 continue
             assert {verdict.value for verdict in verdicts} == {0.0}, task
         reward.close()
+
+
+def test_rows_that_cannot_cross_are_named_by_column_before_anything_is_scored(folder: Path) -> None:
+    rows = [{"prompt": "p", "day": "2024-02-01"}, {"prompt": "p", "day": date(2024, 2, 1)}]
+    reward = make(folder, "fail")
+    reward.check_rows(rows[:1])  # what the function does with a completion is not judged here
+    with pytest.raises(ConfigError, match=r"column 'day' cannot be sent there: .*date is not JSON") as caught:
+        reward.check_rows(rows)
+    assert "isolated = false" in str(caught.value.hint)
+    (folder / "alone.py").write_text("def reward(completions, day, **_):\n    return [None] * len(day)\n")
+    UserFunction(base_dir=folder, file="alone.py", isolated=False).check_rows(rows)
+
+
+@pytest.mark.parametrize("kind", ["exact", "math"])
+def test_a_column_that_a_verifier_lacks_is_named_before_anything_is_scored(kind: str, tmp_path: Path) -> None:
+    composite = Composite.build([RewardPart("right", kind)], tmp_path)
+    composite.check_rows([{"prompt": "p", "answer": "3"}])
+    with pytest.raises(ConfigError, match="no column 'answer'"):
+        composite.check_rows([{"prompt": "p", "answr": "3"}])
+    composite.close()
