@@ -14,11 +14,8 @@ from typing import Any
 from spark_rl.errors import ConfigError
 from spark_rl.rewards import user_worker
 from spark_rl.rewards.base import Reward, RewardBug, RewardOptions, Row, Verdict, as_verdict, check_shape
-from spark_rl.rewards.user_worker import load_function
+from spark_rl.rewards.user_worker import TRAINER_ARGUMENTS, load_function
 from spark_rl.rewards.workers import KillablePool
-
-TRAINER_ARGUMENTS = ("trainer_state", "log_extra", "log_metric", "environments")
-"""What TRL hands to a reward besides columns; none of it can cross into another process."""
 
 
 class UserFunctionOptions(RewardOptions):

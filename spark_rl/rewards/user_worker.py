@@ -6,6 +6,7 @@ In: {"completions", "columns"}. Out: {"values": [...]} as the function returned 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 
 from spark_rl.errors import ConfigError, did_you_mean
 from spark_rl.rewards.base import RewardBug, check_shape
+
+TRAINER_ARGUMENTS = ("trainer_state", "log_extra", "log_metric", "environments")
+"""What TRL hands to a reward besides columns; none of it can cross into another process, so none of it is passed."""
 
 _FUNCTION: dict[str, Any] = {}
 """The user's function; set once by `prepare`."""
@@ -31,7 +35,10 @@ def handle(payload: dict[str, Any]) -> Mapping[str, Any]:
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:
-    """The callable `name` of a Python file; ConfigError when the file or the name is not there."""
+    """The callable `name` of a Python file.
+
+    ConfigError when the file or the name is not there, or when it asks for what only a trainer in this process could give.
+    """
     if not path.is_file():
         raise ConfigError(f"reward file {path} does not exist")
     spec = importlib.util.spec_from_file_location(f"user_reward_{path.stem}", path)
@@ -49,7 +56,22 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
             did_you_mean(name, names) or "functions: " + (", ".join(names) or "none"),
         )
     found: Callable[..., Any] = getattr(module, name)
+    if asked := _trainer_arguments_of(found):
+        raise ConfigError(
+            f"reward file {path}: {name} asks for {', '.join(asked)}, which is not passed: a reward here sees completions "
+            "and columns, not the trainer",
+            "take the parameter out; to log a quantity, return it from a [[reward]] part of its own with weight = 0",
+        )
     return found
+
+
+def _trainer_arguments_of(function: Callable[..., Any]) -> list[str]:
+    """The arguments of TRL's trainer that a function names, whether or not it could do without."""
+    try:
+        named = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some built-in callables do not tell
+        return []
+    return [name for name in TRAINER_ARGUMENTS if name in named]
 
 
 def plain_values(result: Any) -> dict[str, Any]:

@@ -179,3 +179,24 @@ def test_a_column_that_a_verifier_lacks_is_named_before_anything_is_scored(kind:
     with pytest.raises(ConfigError, match="no column 'answer'"):
         composite.check_rows([{"prompt": "p", "answr": "3"}])
     composite.close()
+
+
+@pytest.mark.parametrize("isolated", [True, False], ids=["apart", "in this process"])
+@pytest.mark.parametrize("named", ["trainer_state", "log_extra=None", "*, log_metric", "environments"])
+def test_a_function_that_asks_for_the_trainer_is_refused_when_it_is_loaded(
+    tmp_path: Path, named: str, isolated: bool
+) -> None:
+    (tmp_path / "r.py").write_text(f"def score(completions, {named}, **columns):\n    return [0.0]\n")
+    argument = named.removeprefix("*, ").partition("=")[0]
+    with pytest.raises(ConfigError, match=f"score asks for {argument}, which is not passed") as caught:
+        UserFunction(base_dir=tmp_path, file="r.py", function="score", isolated=isolated)
+    assert "weight = 0" in str(caught.value.hint)
+
+
+def test_what_the_trainer_hands_over_is_left_out_for_a_function_that_takes_anything(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text(
+        "def score(completions, **rest):\n    return [float(len(rest))] * len(completions)\n"
+    )
+    reward = UserFunction(base_dir=tmp_path, file="r.py", function="score")
+    given = {"trainer_state": object(), "log_extra": print, "log_metric": print, "answer": ["1"]}
+    assert reward(["a"], **given) == [1.0]
