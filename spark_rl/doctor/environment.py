@@ -22,6 +22,18 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class CodeIsolation:
+    """What keeps programs that a model wrote apart from this machine, found by starting it and trying to break it."""
+
+    method: str | None
+    """A name of spark_rl.sandbox.methods, strongest first there; None: none holds."""
+    says: str
+    """One line for people."""
+    tried: Mapping[str, str] = field(default_factory=dict)
+    """Stronger method -> why it is not in force."""
+
+
+@dataclass(frozen=True)
 class Environment:
     """One machine and its installed stack."""
 
@@ -60,6 +72,8 @@ class Environment:
     bench: Mapping[str, Any] | None = None
     """The last result of `spark-rl bench`."""
     has_sysfs: bool = True
+    code_isolation: CodeIsolation | None = None
+    """For unit-test rewards; None = not tried (a recording)."""
 
     @property
     def is_spark(self) -> bool:

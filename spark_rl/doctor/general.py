@@ -13,6 +13,19 @@ RUN_DISK_BYTES = 20 * GIB
 """A run keeps a few checkpoints with optimizer state: about 20 GiB for a 1.5B model fully fine-tuned."""
 CACHE_DISK_BYTES = 10 * GIB
 
+STRONGEST = "bubblewrap"
+WEAKER = {
+    "namespaces": "Unit-test rewards run, with the same namespaces from our own launcher in place of a tool that many use",
+    "bare_root": "Unit-test rewards run, with the system-call filter and another user in place of namespaces",
+    "landlock": "Unit-test rewards run, with the system-call filter and Landlock in place of namespaces: programs may see which "
+    "paths exist, not what they hold",
+}
+"""Isolation method -> what it means that it is this one."""
+BUBBLEWRAP = (
+    "for the strongest one install bubblewrap (sudo apt install bubblewrap) and let this user, or this container, make "
+    "namespaces; docs/sandbox.md says what each method covers"
+)
+
 
 def platform(environment: Environment) -> Check:
     title = "platform"
@@ -34,7 +47,7 @@ def driver(environment: Environment) -> Check:
         names = ", ".join(gpu.name or "unnamed GPU" for gpu in environment.gpus)
         return Check("driver", title, "ok", f"{names}; driver {environment.driver_version or 'N/A'}, CUDA {environment.driver_cuda or 'N/A'}")  # fmt: skip
     words = REASONS.get(environment.gpu_state, environment.gpu_state)
-    if environment.gpu_state in ("no_driver", "no_device"):
+    if environment.gpu_state in ("no_driver", "no_device", "not_used"):
         return Check("driver", title, "info", f"no GPU: {words}", "small models train on the CPU; with a card: install its driver, then nvidia-smi must work")  # fmt: skip
     return Check("driver", title, "blocked", f"the driver does not answer: {words}", "dmesg | grep -i xid; reload the driver or reboot")  # fmt: skip
 
@@ -46,7 +59,8 @@ def sensors(environment: Environment) -> Check:
         return Check("sensors", title, "unknown", "nothing was read")
     wanted = ("host.mem_available_bytes", "host.psi_memory_full_percent", "host.hottest_zone_c")
     absent = {path.split(".", 1)[1]: reading.missing[path] for path in wanted if path in reading.missing}
-    absent |= {path.split(".", 2)[2]: code for path, code in reading.missing.items() if path.startswith("gpus.0.")}
+    first = f"gpus.{reading.gpus[0].index if reading.gpus else 0}."
+    absent |= {path.split(".", 2)[2]: code for path, code in reading.missing.items() if path.startswith(first)}
     figures = dict(absent)
     if not environment.has_sysfs:
         return Check("sensors", title, "info", "/sys is not there: no temperatures of the host", "mount /sys read-only into the container", figures)  # fmt: skip
@@ -160,6 +174,20 @@ def conflicts(environment: Environment) -> Check:
     return Check("conflicts", title, "ok", "none of the known ones")
 
 
+def code_sandbox(environment: Environment) -> Check:
+    title = "sandbox for code rewards"
+    found = environment.code_isolation
+    if found is None:
+        return Check("sandbox", title, "unknown", "was not tried")
+    figures = {"method": found.method, "tried": dict(found.tried)}
+    if found.method is None:
+        return Check("sandbox", title, "warning", f"none: {found.says}. Unit-test rewards are refused here (exit 4); every other reward works", BUBBLEWRAP, figures)  # fmt: skip
+    shown = found.says + "".join(f"; {method}: {reason}" for method, reason in found.tried.items())
+    if found.method == STRONGEST:
+        return Check("sandbox", title, "ok", shown, "", figures)
+    return Check("sandbox", title, "info", f"{shown}. {WEAKER[found.method]}", BUBBLEWRAP, figures)
+
+
 GENERAL_CHECKS: tuple[CheckFunction, ...] = (
     platform,
     driver,
@@ -170,4 +198,5 @@ GENERAL_CHECKS: tuple[CheckFunction, ...] = (
     disk,
     stack,
     conflicts,
+    code_sandbox,
 )

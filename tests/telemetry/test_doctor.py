@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from spark_rl.cli import main
-from spark_rl.doctor import Check, Environment, Gpu, examine
+from spark_rl.doctor import Check, Environment, Gpu, examine, general
 from spark_rl.doctor.conflicts import CONFLICTS, standing_conflicts
-from spark_rl.doctor.gather import gather, torch_cuda_version
+from spark_rl.doctor.environment import CodeIsolation
+from spark_rl.doctor.gather import code_isolation, gather, torch_cuda_version
+from spark_rl.errors import Refused
+from spark_rl.sandbox.methods import METHODS
 from spark_rl.telemetry.findings import Finding
 from spark_rl.telemetry.sampler import NoGpu, Sampler
 from spark_rl.units import GIB
@@ -300,6 +303,40 @@ def test_the_cuda_version_of_torch_is_read_without_importing_it() -> None:
     assert done.stdout.strip() == "False"
     version = torch_cuda_version()
     assert version is None or version == "" or version[0].isdigit()
+
+
+def test_the_strongest_sandbox_is_well_and_a_weaker_one_says_why_and_how_to_get_the_strongest() -> None:
+    best = check(replace(SPARK, code_isolation=CodeIsolation("bubblewrap", "bubblewrap namespaces")), "sandbox")
+    assert (best.status, best.evidence) == ("ok", "bubblewrap namespaces")
+    tried = {"bubblewrap": "bwrap is not installed"}
+    weaker = check(replace(SPARK, code_isolation=CodeIsolation("landlock", "Landlock", tried)), "sandbox")
+    assert weaker.status == "info"
+    assert "Landlock; bubblewrap: bwrap is not installed. Unit-test rewards run" in weaker.evidence
+    assert "install bubblewrap" in weaker.fix
+    assert weaker.figures == {"method": "landlock", "tried": tried}
+
+
+def test_a_machine_that_isolates_nothing_is_warned_that_unit_test_rewards_are_refused() -> None:
+    none = check(replace(SPARK, code_isolation=CodeIsolation(None, "landlock: the kernel is too old")), "sandbox")
+    assert none.status == "warning"
+    assert "landlock: the kernel is too old" in none.evidence and "refused here (exit 4)" in none.evidence
+    assert "install bubblewrap" in none.fix
+    assert check(SPARK, "sandbox").status == "unknown", "a recording does not tell"
+
+
+def test_each_method_of_the_sandbox_but_the_strongest_has_its_meaning_in_doctor() -> None:
+    assert (general.STRONGEST, *general.WEAKER) == METHODS
+
+
+def test_doctor_reports_the_isolation_that_the_sandbox_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise Refused("cannot be isolated:\n  bubblewrap: bwrap is not installed\n  landlock: no")
+
+    monkeypatch.setattr("spark_rl.sandbox.detect.find_isolation", refuse)
+    assert code_isolation() == CodeIsolation(None, "bubblewrap: bwrap is not installed; landlock: no")
+    monkeypatch.undo()
+    found = code_isolation()
+    assert found.method is None or (found.method in METHODS and found.says)
 
 
 def test_memory_below_the_smallest_run_is_a_warning() -> None:
