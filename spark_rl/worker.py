@@ -29,8 +29,7 @@ from spark_rl.engines import build_engine
 from spark_rl.engines.base import Command, Completion, Difference, Effective, Engine, StepSamples, TrainJob, sampling_of
 from spark_rl.errors import ConfigError, ExitCode, Refused, SparkError
 from spark_rl.evaluate import compare
-from spark_rl.gate.subject import read_recipe, read_task
-from spark_rl.models import model_folder
+from spark_rl.gate.subject import Subject, read_recipe, read_task, subject_of
 from spark_rl.probe import ProbeCounts, judge_probe
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import raise_on_bugs
@@ -179,20 +178,18 @@ class Worker:
         if "inspect" in self.stages:
             self._inspect(engine)
         if "oracle" in self.stages:
-            signed = gate.sign_with_oracle(self.run, *self._subject())
+            signed = gate.sign_with_oracle(self.run, self._subject())
             self.log.write("signed", reader=signed.reader)
         if "train" in self.stages:
             self._require_signoff()
             self._train(engine)
 
-    def _subject(self) -> tuple[Recipe, Task, Examples, Path | None, str]:
-        """What a sign-off is about; the data as it is read, before any length policy."""
-        model = self.recipe.model
-        return self.recipe, self.task, self.data, model_folder(model.id, model.revision), model.id
+    def _subject(self) -> Subject:
+        return subject_of(self.recipe, self.task, self.data)
 
     def _require_signoff(self) -> None:
         root = self.run.path.parent
-        gate.adopt_signoff(self.run, gate.require_signoff(self.run, *self._subject(), runs_root=root), root)
+        gate.adopt_signoff(self.run, gate.require_signoff(self.run, self._subject(), runs_root=root), root)
 
     def _score(self, examples: Sequence[Example], completions: Sequence[Completion]) -> list[Scored]:
         rows = [gate.scoring_row(one, made.num_tokens) for one, made in zip(examples, completions, strict=True)]
@@ -238,7 +235,7 @@ class Worker:
         gate.write_samples(
             self.run,
             gate.make_samples(chosen, completions, scored),
-            gate.fingerprint(*self._subject()),
+            gate.fingerprint(self._subject()),
             seed=self.recipe.grpo.seed,
         )
         self.log.write("samples_drawn", num_samples=len(chosen))

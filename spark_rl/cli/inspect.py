@@ -12,7 +12,6 @@ from spark_rl.cli.run import add_new_run_options
 from spark_rl.errors import ConfigError, ExitCode, Refused, RunDirError, SparkError
 
 if TYPE_CHECKING:
-    from spark_rl.gate.subject import Subject
     from spark_rl.rundir import RunDir
 
 
@@ -85,10 +84,10 @@ def run_review(args: argparse.Namespace) -> int:
 
 def run_rescore(args: argparse.Namespace) -> int:
     from spark_rl.gate.rescore import rescore
+    from spark_rl.gate.subject import read_subject
 
     run = _open(args)
-    subject = _subject(run)
-    done = rescore(run, subject.recipe, subject.task, subject.examples, *_model(subject))
+    done = rescore(run, read_subject(run))
     if args.json:
         emit_json(
             {
@@ -161,10 +160,10 @@ def run_import(args: argparse.Namespace) -> int:
 def run_sign(args: argparse.Namespace) -> int:
     from spark_rl.gate.signoff import sign
     from spark_rl.gate.status import counts_text
+    from spark_rl.gate.subject import read_subject
 
     run = _open(args)
-    subject = _subject(run)
-    signoff = sign(run, subject.recipe, subject.task, subject.examples, *_model(subject))
+    signoff = sign(run, read_subject(run))
     if args.json:
         emit_json({"run": str(run.path), "reader": signoff.reader, "kind": signoff.kind, **signoff.counts})
     else:
@@ -177,14 +176,13 @@ def run_status(args: argparse.Namespace) -> int:
     from spark_rl.cli.terminal import output_encoding
     from spark_rl.gate.fingerprint import fingerprint
     from spark_rl.gate.status import read_status, status_json, status_lines
-    from spark_rl.gate.subject import read_task
+    from spark_rl.gate.subject import read_subject, read_task
 
     run = _open(args)
     task = now = reason = None
     try:
         task = read_task(run)
-        subject = _subject(run)
-        now = fingerprint(subject.recipe, subject.task, subject.examples, *_model(subject))
+        now = fingerprint(read_subject(run))
     except SparkError as error:
         if isinstance(error, RunDirError):
             raise
@@ -202,19 +200,6 @@ def _open(args: argparse.Namespace) -> RunDir:
     from spark_rl.rundir import open_run, runs_root
 
     return open_run(args.run_name, runs_root(args.runs))
-
-
-def _subject(run: RunDir) -> Subject:
-    from spark_rl.gate.subject import read_subject
-
-    return read_subject(run)
-
-
-def _model(subject: Subject) -> tuple[Path | None, str]:
-    from spark_rl.models import model_folder
-
-    model = subject.recipe.model
-    return model_folder(model.id, model.revision), model.id
 
 
 def _login_name() -> str:

@@ -1,7 +1,6 @@
 """What a sign-off is bound to: named digests of reward, task, data, chat template, model and sampling settings.
 
-In: a recipe, its task, the examples as `load_examples` returns them (before any length policy), the model's folder.
-Out: name -> digest or value, so that a mismatch names what changed. Hashes files; imports neither torch nor transformers.
+In: a `Subject`: recipe, task, data, model folder. Out: name -> digest or value, so that a mismatch names what changed. Hashes files; imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_rl.dataset import Examples
 from spark_rl.errors import ConfigError
+from spark_rl.gate.subject import Subject
 from spark_rl.recipe import Recipe
 from spark_rl.rewards.base import RewardPart
 from spark_rl.rewards.registry import KINDS
@@ -52,21 +51,17 @@ RESCORABLE = ("task", "reward", "data")
 """Names (up to a colon) that may change between a draw and its rescoring; the others make it another draw."""
 
 
-def fingerprint(
-    recipe: Recipe, task: Task, examples: Examples, model_dir: Path | None, model_id: str
-) -> dict[str, str]:
-    """Name -> digest or value. `model_dir` None: a hub model that is not on this machine, known by id and revision.
-
-    Raises ConfigError when a file it must read is not there.
-    """
+def fingerprint(subject: Subject) -> dict[str, str]:
+    """Name -> digest or value. Raises ConfigError when a file it must read is not there."""
+    task = subject.task
     return {
         "format": FORMAT,
         "task file": task.file_digest(),
         **_reward_digests(task),
-        "data": examples.digest(),
-        "chat template": _chat_template_digest(task, model_dir),
-        **_model_digests(recipe, model_dir, model_id),
-        **_sampling_values(recipe),
+        "data": subject.examples.digest(),
+        "chat template": _chat_template_digest(task, subject.model_dir),
+        **_model_digests(subject.recipe, subject.model_dir),
+        **_sampling_values(subject.recipe),
     }
 
 
@@ -247,10 +242,10 @@ def _chat_template(model_dir: Path) -> Any:
     return None
 
 
-def _model_digests(recipe: Recipe, model_dir: Path | None, model_id: str) -> dict[str, str]:
+def _model_digests(recipe: Recipe, model_dir: Path | None) -> dict[str, str]:
     storage = {"model: quantization": recipe.model.quantization}
     if model_dir is None:
-        return {"model: id": model_id, "model: revision": recipe.model.revision or "default", **storage}
+        return {"model: id": recipe.model.id, "model: revision": recipe.model.revision or "default", **storage}
     if not model_dir.is_dir():
         raise ConfigError(f"{model_dir}: no such model folder")
     config = {name: _optional_digest(model_dir / name) for name in ("config.json", "generation_config.json")}

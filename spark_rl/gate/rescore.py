@@ -9,17 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from spark_rl.dataset import Example, Examples, content_key
 from spark_rl.errors import Refused
 from spark_rl.gate.fingerprint import changes, fingerprint, is_rescorable
 from spark_rl.gate.inspection import read_inspection
 from spark_rl.gate.samples import Sample, name_some, sample_command, scoring_row, write_samples
-from spark_rl.recipe import Recipe
+from spark_rl.gate.subject import Subject
 from spark_rl.rewards.composite import Composite
 from spark_rl.rundir import Clock, RunDir
-from spark_rl.task import Task
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,7 @@ class Rescored:
 
 def rescore(
     run: RunDir,
-    recipe: Recipe,
-    task: Task,
-    examples: Examples,
-    model_dir: Path | None,
-    model_id: str,
+    subject: Subject,
     clock: Clock = time.time,
 ) -> Rescored:
     """Score a run's samples anew. Raises Refused when they are not samples of what would be trained now."""
@@ -49,7 +43,7 @@ def rescore(
     drawn = inspection.drawn
     if not inspection.samples or drawn is None or drawn.samples_digest != inspection.samples_digest:
         raise Refused(f"{run.name}: there are no samples to score again", f"draw them: {sample_command(run)}")
-    now = fingerprint(recipe, task, examples, model_dir, model_id)
+    now = fingerprint(subject)
     other = {name for name in {*drawn.fingerprint, *now} if not is_rescorable(name)}
     beyond = changes(
         {name: value for name, value in drawn.fingerprint.items() if name in other},
@@ -60,8 +54,8 @@ def rescore(
             f"{run.name}: scoring again cannot settle a change of {', '.join(beyond)}",
             "the model would write other completions: draw samples in a new run",
         )
-    sources = _examples_of(inspection.samples, examples, run)
-    composite = Composite(task.build_rewards(), gate_on_format=task.scoring.gate_on_format)
+    sources = _examples_of(inspection.samples, subject.examples, run)
+    composite = Composite(subject.task.build_rewards(), gate_on_format=subject.task.scoring.gate_on_format)
     try:
         scored = composite.score(
             [sample.completion for sample in inspection.samples],

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from spark_rl.dataset import Examples
 from spark_rl.errors import Refused, RunDirError
 from spark_rl.gate.alarms import find_alarms
 from spark_rl.gate.fingerprint import changes, fingerprint
@@ -23,7 +22,7 @@ from spark_rl.gate.inspection import Inspection, read_inspection, unmet
 from spark_rl.gate.opinions import Opinion, ReaderKind, opinions_file, write_opinions
 from spark_rl.gate.oracles import oracle_of, oracle_opinions
 from spark_rl.gate.samples import drawn_file, name_some, read_drawn, sample_command
-from spark_rl.recipe import Recipe
+from spark_rl.gate.subject import Subject
 from spark_rl.rundir import Clock, RunDir, list_runs, read_json, write_json
 from spark_rl.task import Task
 
@@ -66,18 +65,14 @@ class SignOff:
 
 def sign(
     run: RunDir,
-    recipe: Recipe,
-    task: Task,
-    examples: Examples,
-    model_dir: Path | None,
-    model_id: str,
+    subject: Subject,
     runs_root: Path | None = None,
     clock: Clock = time.time,
 ) -> SignOff:
     """Close the inspection of a run. Raises Refused with everything that is missing."""
     inspection = read_inspection(run)
-    now = fingerprint(recipe, task, examples, model_dir, model_id)
-    problems = unmet(inspection, task)
+    now = fingerprint(subject)
+    problems = unmet(inspection, subject.task)
     drawn = inspection.drawn
     stale = changes(drawn.fingerprint, now) if drawn else []
     if stale and inspection.samples:
@@ -104,11 +99,7 @@ def sign(
 
 def sign_with_oracle(
     run: RunDir,
-    recipe: Recipe,
-    task: Task,
-    examples: Examples,
-    model_dir: Path | None,
-    model_id: str,
+    subject: Subject,
     runs_root: Path | None = None,
     clock: Clock = time.time,
 ) -> SignOff:
@@ -116,37 +107,33 @@ def sign_with_oracle(
 
     Raises Refused for any other task.
     """
-    oracle = oracle_of(task)
+    oracle = oracle_of(subject.task)
     inspection = read_inspection(run)
     by_person = {name for name, opinion in inspection.opinions.items() if opinion.kind == "person"}
-    said = oracle_opinions(oracle, task, inspection.samples)
+    said = oracle_opinions(oracle, subject.task, inspection.samples)
     write_opinions(run, [opinion for opinion in said if opinion.sample_id not in by_person], clock)
-    return sign(run, recipe, task, examples, model_dir, model_id, runs_root, clock)
+    return sign(run, subject, runs_root, clock)
 
 
 def require_signoff(
     run: RunDir,
-    recipe: Recipe,
-    task: Task,
-    examples: Examples,
-    model_dir: Path | None,
-    model_id: str,
+    subject: Subject,
     runs_root: Path | None = None,
 ) -> SignOff:
     """The sign-off that allows this training: of this run, or of another under `runs_root` with the same fingerprint.
 
-    `examples` are those of `load_examples`, before any length policy. Raises Refused saying what is missing or changed.
+    Raises Refused saying what is missing or changed.
     """
-    now = fingerprint(recipe, task, examples, model_dir, model_id)
+    now = fingerprint(subject)
     others = _other_runs(run, runs_root)
     disputes = open_disputes([run, *others], now)
     if disputes:
         raise Refused("training is not allowed: " + "; ".join(disputes), "mend the reward, then rescore that run")
-    own = standing(run, task, now)
+    own = standing(run, subject.task, now)
     if isinstance(own, SignOff):
         return own
     for other in others:
-        if isinstance(found := _standing_elsewhere(other, task, now), SignOff):
+        if isinstance(found := _standing_elsewhere(other, subject.task, now), SignOff):
             return found
     message = f"training needs a signed inspection. {run.name}: {'; '.join(own)}"
     raise Refused("\n".join([message, *_closest(others, now)]), _next_step(read_inspection(run), is_signed(run)))

@@ -16,6 +16,7 @@ from spark_rl.gate import Sample, draw_prompts, fingerprint, make_samples, requi
 from spark_rl.gate.opinions import Opinion, ReaderKind, Says, write_opinions
 from spark_rl.gate.samples import read_samples
 from spark_rl.gate.signoff import SignOff
+from spark_rl.gate.subject import Subject
 from spark_rl.recipe import Recipe, resolve
 from spark_rl.rewards.composite import Composite, Scored
 from spark_rl.rundir import RunDir, create_run, write_json
@@ -125,11 +126,11 @@ class Bench:
         return cached_recipe(tuple(self.profile_sets))
 
     @property
-    def subject(self) -> tuple[Recipe, Task, Examples, Path | None, str]:
-        return self.recipe, self.task, self.examples, self.model_dir, str(self.model_dir)
+    def subject(self) -> Subject:
+        return Subject(self.recipe, self.task, self.examples, self.model_dir)
 
     def fingerprint(self) -> dict[str, str]:
-        return fingerprint(*self.subject)
+        return fingerprint(self.subject)
 
     def new_run(self) -> RunDir:
         self.num_runs += 1
@@ -167,7 +168,7 @@ class Bench:
         self.say(run, "agree", [sample.id for sample in read_samples(run)], reader, kind)
 
     def sign(self, run: RunDir) -> SignOff:
-        return sign(run, *self.subject)
+        return sign(run, self.subject)
 
     def signed_run(self) -> RunDir:
         run = self.sampled_run()
@@ -176,7 +177,7 @@ class Bench:
         return run
 
     def require(self, run: RunDir) -> SignOff:
-        return require_signoff(run, *self.subject)
+        return require_signoff(run, self.subject)
 
     def rewrite(self, name: str, change: Callable[[str], str]) -> None:
         path = self.folder / name

@@ -160,7 +160,7 @@ def test_a_file_from_before_a_rescoring_is_refused_where_the_score_changed(bench
     run = bench.sampled_run()
     path = write(bench.folder / "v.jsonl", fill(exported(run), verdict="agree", reader="anna"))
     bench.rewrite("my_reward.py", lambda text: text.replace("else 0.0", "else 0.1"))
-    rescore(run, *bench.subject)
+    rescore(run, bench.subject)
     with pytest.raises(ConfigError, match="scored again"):
         import_verdicts(run, path, bench.task)
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -139,9 +140,11 @@ def test_the_chat_template_does_not_count_for_plain_text(bench: Bench) -> None:
 def test_a_hub_model_is_known_by_its_name(bench: Bench) -> None:
     from spark_rl.gate import fingerprint
 
-    recipe, task, examples, _, _ = bench.subject
-    one = fingerprint(recipe, task, examples, None, "owner/one")
-    two = fingerprint(recipe, task, examples, None, "owner/two")
+    def of(name: str) -> dict[str, str]:
+        model = bench.recipe.model.model_copy(update={"id": name})
+        return fingerprint(replace(bench.subject, recipe=replace(bench.recipe, model=model), model_dir=None))
+
+    one, two = of("owner/one"), of("owner/two")
     assert changes(one, two) == ["model: id (was owner/one, now owner/two)"]
 
 

@@ -41,15 +41,15 @@ def demo_run(bench: Bench, wrong_reward: bool = False):  # type: ignore[no-untyp
 
 def test_the_oracle_signs_the_shipped_demo_and_is_recorded_as_no_person(shipped: Bench) -> None:
     run = demo_run(shipped)
-    signoff = sign_with_oracle(run, *shipped.subject)
+    signoff = sign_with_oracle(run, shipped.subject)
     assert (signoff.kind, signoff.reader) == ("oracle", "oracle, not a person")
-    assert require_signoff(run, *shipped.subject) == signoff
+    assert require_signoff(run, shipped.subject) == signoff
 
 
 def test_the_oracle_disagrees_with_a_wrong_reward_and_does_not_sign(shipped: Bench) -> None:
     run = demo_run(shipped, wrong_reward=True)
     with pytest.raises(Refused, match="2 disagreements are open: s008, s011"):
-        sign_with_oracle(run, *shipped.subject)
+        sign_with_oracle(run, shipped.subject)
 
 
 @pytest.mark.parametrize(("completion", "value"), [("[01359]", 0.0), ("01359", 1.0), ("[13590]", 0.5), ("?", None)])
@@ -67,13 +67,13 @@ def test_the_oracle_does_not_overrule_a_person(shipped: Bench) -> None:
     run = demo_run(shipped)
     shipped.say(run, "disagree", ["s001"])
     with pytest.raises(Refused, match="1 disagreement is open: s001"):
-        sign_with_oracle(run, *shipped.subject)
+        sign_with_oracle(run, shipped.subject)
 
 
 def test_an_oracles_verdict_that_was_edited_is_refused(shipped: Bench) -> None:
     run = demo_run(shipped, wrong_reward=True)
     with pytest.raises(Refused):
-        sign_with_oracle(run, *shipped.subject)
+        sign_with_oracle(run, shipped.subject)
     path = opinions_file(run)
     path.write_text(path.read_text().replace('"disagree"', '"agree"'))
     with pytest.raises(Refused, match="the oracle does not say what is recorded for s008, s011"):
@@ -83,7 +83,7 @@ def test_an_oracles_verdict_that_was_edited_is_refused(shipped: Bench) -> None:
 def test_the_oracle_is_refused_for_a_task_that_is_no_demo(bench: Bench) -> None:
     run = bench.sampled_run()
     with pytest.raises(Refused, match="is not a demo: no oracle may sign it"):
-        sign_with_oracle(run, *bench.subject)
+        sign_with_oracle(run, bench.subject)
     assert not opinions_file(run).exists()
 
 
@@ -91,7 +91,7 @@ def test_the_oracle_is_refused_for_a_users_demo_task(bench: Bench) -> None:
     bench.task_file.write_text(task_text(demo=True).replace("demo = true", 'demo = true\noracle = "sort-digits"'))
     run = bench.sampled_run()
     with pytest.raises(Refused, match="not one of the shipped tasks"):
-        sign_with_oracle(run, *bench.subject)
+        sign_with_oracle(run, bench.subject)
 
 
 def test_the_oracle_is_refused_for_a_copy_of_the_shipped_task(shipped: Bench) -> None:
@@ -101,7 +101,7 @@ def test_the_oracle_is_refused_for_a_copy_of_the_shipped_task(shipped: Bench) ->
     shutil.move(copy.folder / "sort-digits.toml", copy.task_file)
     run = demo_run(copy)
     with pytest.raises(Refused, match="not one of the shipped tasks"):
-        sign_with_oracle(run, *copy.subject)
+        sign_with_oracle(run, copy.subject)
 
 
 def test_verdicts_that_claim_to_be_an_oracles_are_refused_for_other_tasks(bench: Bench) -> None:

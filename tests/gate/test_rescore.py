@@ -15,7 +15,7 @@ from .conftest import Bench
 
 
 def rescored(bench: Bench, run: RunDir) -> Rescored:
-    return rescore(run, *bench.subject)
+    return rescore(run, bench.subject)
 
 
 def mend(bench: Bench) -> None:

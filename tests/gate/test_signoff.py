@@ -6,16 +6,17 @@ import inspect
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from spark_rl.errors import ExitCode, Refused
-from spark_rl.gate import adopt_signoff, is_signed, require_signoff, sign, write_samples
+from spark_rl.gate import adopt_signoff, is_signed, require_signoff, sign, sign_with_oracle, write_samples
 from spark_rl.gate.opinions import opinions_file
 from spark_rl.gate.samples import drawn_file, read_samples
 from spark_rl.gate.signoff import _seal, _to_json
+from spark_rl.gate.subject import Subject
 from spark_rl.rundir import RunDir
 
 from .conftest import Bench, task_text
@@ -81,9 +82,10 @@ def test_what_stood_out_is_kept_in_the_record(bench: Bench) -> None:
 
 
 def test_no_function_of_the_gate_takes_a_flag_that_skips_it() -> None:
-    for function in (sign, require_signoff):
+    for function in (sign, sign_with_oracle, require_signoff):
         names = set(inspect.signature(function).parameters)
-        assert names <= {"run", "recipe", "task", "examples", "model_dir", "model_id", "runs_root", "clock"}
+        assert names <= {"run", "subject", "runs_root", "clock"}
+    assert {one.name for one in fields(Subject)} == {"recipe", "task", "examples", "model_dir"}
 
 
 # --- signing --------------------------------------------------------------------------------------------------------
