@@ -7,13 +7,15 @@ not answer leaves None, never 0.
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from spark_rl.errors import ConfigError, did_you_mean
+from spark_rl.gpu_choice import GpuReading, choose_gpu, read_gpus
 from spark_rl.units import GIB, KIB
 
 MachineKind = Literal["cpu", "discrete", "unified"]
@@ -29,6 +31,7 @@ class Machine:
     """cpu: no NVIDIA GPU; discrete: own video memory; unified: one pool for CPU and GPU."""
     gpu_name: str | None
     gpu_count: int
+    """GPUs in the computer, whichever of them the run uses."""
     device_total_bytes: int | None
     """Physical memory CUDA can address on one GPU (the whole pool on unified machines); None without a GPU."""
     host_total_bytes: int | None
@@ -51,6 +54,9 @@ class Machine:
     """Where the figures come from."""
     notes: tuple[str, ...] = ()
     """What a person should know about these readings."""
+    gpu_index: int | None = None
+    """NVML's number of the GPU that these figures are of; None without one, and for a named class."""
+    gpu_uuid: str | None = None
 
     @property
     def is_unified(self) -> bool:
@@ -276,57 +282,6 @@ def read_meminfo(path: Path = Path("/proc/meminfo")) -> MemInfo:
         return MemInfo(memory.total, memory.available, memory.free, None, None)
 
 
-@dataclass(frozen=True)
-class GpuReading:
-    """What NVML said about one GPU; None where it would not say."""
-
-    name: str
-    total_bytes: int | None
-    free_bytes: int | None
-    count: int
-    compute_capability: str | None
-
-
-def read_gpu(index: int = 0) -> GpuReading | None:
-    """One GPU through NVML, or None when there is no driver, no library or no such device."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        count = int(pynvml.nvmlDeviceGetCount())
-        if index >= count:
-            return None
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        name = _asked(lambda: pynvml.nvmlDeviceGetName(handle), pynvml.NVMLError)
-        memory = _asked(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle), pynvml.NVMLError)
-        capability = _asked(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle), pynvml.NVMLError)
-        total = int(memory.total) if memory is not None and memory.total else None
-        return GpuReading(
-            name=name.decode() if isinstance(name, bytes) else str(name or "unknown NVIDIA GPU"),
-            total_bytes=total,
-            free_bytes=int(memory.free) if memory is not None and total is not None else None,
-            count=count,
-            compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-        )
-    except pynvml.NVMLError:
-        return None
-    finally:
-        _asked(pynvml.nvmlShutdown, pynvml.NVMLError)
-
-
-def _asked(question: Callable[[], Any], error: type[Exception]) -> Any:
-    """The answer, or None when NVML refuses (GB10 refuses memory, power limit and more)."""
-    try:
-        return question()
-    except error:
-        return None
-
-
 # Parts of NVML device names, most particular first, and the class whose speed they have.
 _NAME_PARTS: Mapping[str, str] = {
     "GB10": "dgx-spark", "Thor": "thor", "Orin": "orin-64", "B200": "180", "H200": "141", "H100": "h100",
@@ -359,6 +314,8 @@ def machine_from_readings(gpu: GpuReading | None, memory: MemInfo, name: str = "
             name=name,
             gpu_name=gpu.name,
             gpu_count=gpu.count,
+            gpu_index=gpu.index,
+            gpu_uuid=gpu.uuid,
             device_total_bytes=memory.total_bytes,
             host_total_bytes=memory.total_bytes,
             device_available_bytes=memory.available_bytes,
@@ -374,6 +331,8 @@ def machine_from_readings(gpu: GpuReading | None, memory: MemInfo, name: str = "
         name=name,
         gpu_name=gpu.name,
         gpu_count=gpu.count,
+        gpu_index=gpu.index,
+        gpu_uuid=gpu.uuid,
         device_total_bytes=gpu.total_bytes,
         host_total_bytes=memory.total_bytes,
         device_available_bytes=gpu.free_bytes,
@@ -403,9 +362,18 @@ def _cache_notes(memory: MemInfo) -> tuple[str, ...]:
     return (f"{words}; dropping caches is needed only if an allocator insists on MemFree",)
 
 
-def detect_host(gpu_index: int = 0) -> Machine:
-    """This host, from NVML and psutil only. Reads sensors once; never raises for a missing one."""
-    machine = machine_from_readings(read_gpu(gpu_index), read_meminfo())
+def detect_host(gpu: str | None = None) -> Machine:
+    """This host with one of its GPUs, from NVML and psutil only. Reads sensors once; never raises for a missing one.
+
+    `gpu`: an index or a UUID; None takes the GPU that `choose_gpu` prefers. Raises ConfigError when it names none.
+    """
+    gpus = read_gpus()
+    choice = choose_gpu(gpus, gpu, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    machine = machine_from_readings(choice.gpu, read_meminfo())
+    if gpus and choice.gpu is None:
+        machine = replace(machine, source="/proc/meminfo; every GPU is hidden; speed of a small CPU")
+    if choice.why is not None:
+        machine = replace(machine, notes=(choice.why, *machine.notes))
     if platform.system() != "Linux":
         return replace(machine, source=f"{machine.source}; {platform.system()}: training is not supported here")
     return machine

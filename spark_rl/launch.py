@@ -8,14 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_rl.errors import DoesNotFit, MissingPackage
+from spark_rl.errors import ConfigError, DoesNotFit, MissingPackage
 from spark_rl.fit import FitReport, fit_report
+from spark_rl.gate.subject import read_recipe
 from spark_rl.host import Machine, detect_host
 from spark_rl.models import ensure_config, refuse_vision_model
 from spark_rl.recipe import Recipe, resolve
 from spark_rl.rollout.plan import Plan, plan_rollout
 from spark_rl.rollout.server import check_server
-from spark_rl.rundir import RunDir, create_run, write_json
+from spark_rl.rundir import RunDir, create_run, read_json, write_json
+from spark_rl.runstate import is_alive
 from spark_rl.task import Task, load_task
 from spark_rl.variants import check_variant
 
@@ -32,8 +34,8 @@ class Prepared:
     plan: Plan
 
 
-def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path) -> Prepared:
-    """A new run directory with recipe, task, host and fit in it.
+def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path, gpu: str | None = None) -> Prepared:
+    """A new run directory with recipe, task, host and fit in it. `gpu`: which GPU of this host, by index or UUID.
 
     Raises ConfigError (2), DoesNotFit (3), Refused (4: a vision model, a variant without its symptom, a combination or lever
     that cannot work here) or MissingPackage (5); in these cases nothing is written.
@@ -44,14 +46,12 @@ def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path) -> Pr
     check_variant(recipe)
     ensure_config(recipe.model.id, recipe.model.revision)
     refuse_vision_model(recipe.model.id, recipe.model.revision)
-    machine = detect_host()
+    machine = detect_host(gpu)
     plan = plan_rollout(recipe, machine)
     require_packages(plan)
     if plan.route.name == "server":
         check_server(recipe)
-    report = fit_report(recipe, machine)
-    if report.verdict == "does_not_fit":
-        raise DoesNotFit(report.to_text(), "spark-rl fit --explain shows the formulas")
+    report = _fitting(recipe, machine)
     run = create_run(root, f"{recipe.name}-{task.name}")
     write_json(
         run.task,
@@ -61,6 +61,48 @@ def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path) -> Pr
     write_json(run.fit, report.to_json())
     write_json(run.recipe, recipe.to_json())  # last: a folder with recipe.json is a whole run
     return Prepared(run, recipe, task, machine, report, plan)
+
+
+def settle_gpu(run: RunDir, gpu: str | None = None) -> Machine | None:
+    """The GPU that an existing run goes on with: the one it was made for, or the one that `gpu` moves it to.
+
+    Returns the machine where it is another than host.json said, which then says so; None where nothing changed. Raises
+    ConfigError when the run's GPU is gone or hidden and another has to be chosen; DoesNotFit or Refused when the run cannot
+    go on where it was moved.
+    """
+    said = read_json(run.host)
+    if said is None or is_alive((read_json(run.processes) or {}).get("supervisor")):
+        return None  # the supervisor's own lock refuses a second one
+    machine = detect_host(gpu) if gpu is not None else _machine_again(run, said.get("gpu_uuid"))
+    now = host_json(machine)
+    if all(now[name] == said.get(name) for name in ("kind", "gpu_uuid", "gpu_count")):
+        return None
+    if any(now[name] != said.get(name, now[name]) for name in ("kind", "gpu_uuid")):  # another card, not an older file
+        recipe = read_recipe(run)
+        plan_rollout(recipe, machine)
+        write_json(run.fit, _fitting(recipe, machine).to_json())
+    write_json(run.host, now)
+    return machine
+
+
+def _machine_again(run: RunDir, recorded_uuid: str | None) -> Machine:
+    """This host with the GPU that a run has used so far, or with the only other one."""
+    try:
+        return detect_host(recorded_uuid)
+    except ConfigError as error:
+        machine = detect_host()
+        if machine.gpu_count == 1:  # the card was replaced, or the run was copied here: there is nothing to choose
+            return machine
+        hint = f"spark-rl resume {run.path} --gpu INDEX moves it; {error.hint}"
+        raise ConfigError(f"{run.name} cannot go on with its GPU: {error.message}", hint) from None
+
+
+def _fitting(recipe: Recipe, machine: Machine) -> FitReport:
+    """Raises DoesNotFit, with the whole report."""
+    report = fit_report(recipe, machine)
+    if report.verdict == "does_not_fit":
+        raise DoesNotFit(report.to_text(), "spark-rl fit --explain shows the formulas")
+    return report
 
 
 def require_packages(plan: Plan) -> None:

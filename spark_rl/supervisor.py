@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ import psutil
 from spark_rl import control
 from spark_rl.errors import ExitCode, RunDirError, SparkError
 from spark_rl.gate.subject import read_recipe
+from spark_rl.gpu_choice import gpu_environment, pinned_uuid
 from spark_rl.guard import effects
 from spark_rl.guard.action import Action
 from spark_rl.guard.run_watch import RunWatch, WorkerControl
@@ -32,6 +33,7 @@ from spark_rl.runstate import describe_process, is_alive, tail_of
 from spark_rl.telemetry import Sampler
 from spark_rl.telemetry.procfs import count_oom_kills
 from spark_rl.telemetry.rollout import RolloutBandwidth
+from spark_rl.telemetry.sampler import NoGpu
 from spark_rl.units import GIB
 
 WAIT_SECONDS = 0.1
@@ -104,11 +106,18 @@ def supervise(run: RunDir, stages: Sequence[str], since: float | None = None) ->
     with _lock(run):
         events, telemetry = JsonlWriter(run.events), JsonlWriter(run.telemetry)
         events.append({"event": "supervisor_started", "stages": list(stages), "pid": os.getpid()})
-        worker = _spawn(run, stages)
+        host = read_json(run.host) or {}
+        worker = _spawn(run, stages, worker_environment(os.environ, host))
         write_json(run.processes, {"supervisor": describe_process(os.getpid()), "worker": _describe(worker.pid)})
         notes = [effects.lock_memory(), effects.offer_worker(worker.pid)]
         events.append({"event": "supervisor_prepared", "message": "; ".join(notes)})
-        sampler = Sampler(disk=run.path, worker_pid=worker.pid, budget_bytes=_budget_bytes(recipe))
+        sampler = Sampler(
+            gpu=NoGpu("not_used") if host.get("kind") == "cpu" else None,
+            disk=run.path,
+            worker_pid=worker.pid,
+            budget_bytes=_budget_bytes(recipe),
+            gpu_uuid=_run_gpu(host),
+        )
         watch = RunWatch(
             sampler,
             _worker_control(run, worker.pid, sampler, since),
@@ -116,8 +125,8 @@ def supervise(run: RunDir, stages: Sequence[str], since: float | None = None) ->
             telemetry,
             settings=recipe.guard.model_dump(exclude={"worker_budget_gib"}),
             planned_peak_bytes=_planned_peak_bytes(run),
-            unified=(read_json(run.host) or {}).get("kind") == "unified",
-            rollouts=_rollout_bandwidth(run, recipe),
+            unified=host.get("kind") == "unified",
+            rollouts=_rollout_bandwidth(run, recipe, host),
             row_seconds=recipe.guard.sample_seconds,
         )
         stop = StopRequest(run, since)
@@ -177,7 +186,17 @@ class StopRequest:
         return False
 
 
-def _spawn(run: RunDir, stages: Sequence[str]) -> subprocess.Popen[bytes]:
+def worker_environment(environ: Mapping[str, str], host: Mapping[str, Any]) -> dict[str, str]:
+    """The worker's variables on the machine that host.json describes: where it has several GPUs, the run's own is the only
+    one that the worker sees, whatever order CUDA counts in and however many the shell left visible."""
+    return {**WORKER_ENVIRONMENT, **environ, **gpu_environment(environ, _run_gpu(host))}
+
+
+def _run_gpu(host: Mapping[str, Any]) -> str | None:
+    return pinned_uuid(host.get("gpu_uuid"), host.get("gpu_count"))
+
+
+def _spawn(run: RunDir, stages: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The worker leads a process group of its own, so that it can be killed with all it started."""
     with run.stdout_log.open("ab") as stdout, run.stderr_log.open("ab") as stderr:
         return subprocess.Popen(
@@ -186,7 +205,7 @@ def _spawn(run: RunDir, stages: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=stdout,
             stderr=stderr,
             process_group=0,
-            env={**WORKER_ENVIRONMENT, **os.environ},
+            env=environment,
         )
 
 
@@ -229,7 +248,7 @@ BYTES_PER_WEIGHT = {"none": 2.0, "bnb-4bit": 0.52, "bnb-8bit": 1.0, "fp8": 1.0}
 """Of the sampler's copy; bf16 where not quantised, NF4 with its block scales."""
 
 
-def _rollout_bandwidth(run: RunDir, recipe: Recipe) -> RolloutBandwidth | None:
+def _rollout_bandwidth(run: RunDir, recipe: Recipe, host: Mapping[str, Any]) -> RolloutBandwidth | None:
     """Bandwidth by what a decode step of this model must read; None for a model whose shape is not known."""
     try:
         card = find_card(recipe.model.id, recipe.model.revision)
@@ -240,7 +259,6 @@ def _rollout_bandwidth(run: RunDir, recipe: Recipe) -> RolloutBandwidth | None:
         if recipe.model.dtype == "float32" and recipe.model.quantization == "none"
         else BYTES_PER_WEIGHT[recipe.model.quantization]
     )
-    host = read_json(run.host) or {}
     peak = host.get("bandwidth_bytes_per_second") if host.get("kind") in ("unified", "discrete") else None
     return RolloutBandwidth(run.metrics, card.decode_weight_count * width, card.cache_bytes_per_token(2), peak)
 

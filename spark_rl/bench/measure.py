@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from spark_rl.gpu_choice import gpu_environment, pinned_uuid
 from spark_rl.host import Machine, detect_host
 from spark_rl.rundir import write_json
 from spark_rl.telemetry.bandwidth import GB10_PEAK_BYTES_PER_SECOND
@@ -60,6 +61,9 @@ class BenchResult:
     notes: tuple[str, ...] = ()
     judgements: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
     """{"what", "measured", "expected_low", "expected_high", "verdict", "words"}"""
+    gpu_index: int | None = None
+    gpu_uuid: str | None = None
+    """Which of the host's GPUs was measured; None without one."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,7 +93,7 @@ def run_bench(
     """Measure everything, judge it, write the result to `keep` (default `result_file()`); not on a machine that is busy
     with something else, which a note says."""
     machine = machine or detect_host()
-    notes: list[str] = []
+    notes: list[str] = [*machine.notes]
     load = load_per_core()
     is_busy = load is not None and load > BUSY_LOAD_PER_CORE
     if is_busy:
@@ -103,7 +107,7 @@ def run_bench(
     device, device_read, device_copy = "cpu", read, copy
     if machine.kind != "cpu":
         say("GPU (in a process of its own)")
-        found = measure_gpu()
+        found = measure_gpu(pinned_uuid(machine.gpu_uuid, machine.gpu_count))
         if "error" in found:
             notes.append(f"the GPU could not be measured: {found['error']}")
             device, device_read, device_copy = machine.gpu_name or "GPU", None, None  # type: ignore[assignment]
@@ -122,6 +126,8 @@ def run_bench(
         disk_write_bytes_per_second=disk,
         reference_loop_seconds=reference_loop(),
         notes=tuple(notes),
+        gpu_index=machine.gpu_index,
+        gpu_uuid=machine.gpu_uuid,
     )
     result = BenchResult(**{**asdict(result), "notes": result.notes, "judgements": judge(result, machine)})
     if is_busy:
@@ -183,8 +189,8 @@ def measure_disk(folder: Path) -> float | None:
         path.unlink(missing_ok=True)
 
 
-def measure_gpu() -> dict[str, Any]:
-    """What `gpu_probe` found, or {"error": ...}."""
+def measure_gpu(uuid: str | None = None) -> dict[str, Any]:
+    """What `gpu_probe` found on the GPU `uuid` (None: the first that torch sees), or {"error": ...}."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "spark_rl.bench.gpu_probe"],
@@ -192,6 +198,7 @@ def measure_gpu() -> dict[str, Any]:
             text=True,
             timeout=GPU_SECONDS,
             check=False,
+            env={**os.environ, **gpu_environment(os.environ, uuid)},
         )
         value = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:

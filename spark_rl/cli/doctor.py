@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from spark_rl.cli.options import add_gpu_option
 from spark_rl.cli.output import emit, emit_json, say
 from spark_rl.errors import ExitCode
 
@@ -29,6 +30,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     bench.add_argument(
         "--disk", type=Path, default=Path(), metavar="DIR", help="folder for the disk test (default: here)"
     )
+    add_gpu_option(bench)
     bench.set_defaults(run=run_bench_command)
 
 
@@ -68,8 +70,9 @@ def run_doctor(args: argparse.Namespace) -> int:
 def run_bench_command(args: argparse.Namespace) -> int:
     from spark_rl.bench import run_bench
     from spark_rl.bench.measure import result_file
+    from spark_rl.host import detect_host
 
-    result = run_bench(args.disk, say=say)
+    result = run_bench(args.disk, detect_host(args.gpu), say=say)
     if args.json:
         emit_json(result.to_json())
         return ExitCode.OK

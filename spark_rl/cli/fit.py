@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from spark_rl.cli.options import add_json_option, add_sets
+from spark_rl.cli.options import add_gpu_option, add_json_option, add_sets
 from spark_rl.cli.output import emit, emit_json, say
 from spark_rl.errors import ExitCode
 
@@ -26,6 +26,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--task", metavar="T", help="a task whose overrides apply")
     parser.add_argument("--machine", metavar="C", help="machine class, e.g. dgx-spark, 24, h100 (default: this host)")
     parser.add_argument("--gpu-gib", type=float, metavar="N", help="a card with N GiB")
+    add_gpu_option(parser)
     add_sets(parser)
     parser.add_argument("--sweep", action="append", default=[], metavar="S.K=A,B", help="a grid of verdicts")
     parser.add_argument("--explain", action="store_true", help="every line with its formula")
@@ -35,6 +36,9 @@ def add_parsers(commands: Any) -> None:
 
 def run_fit(args: argparse.Namespace) -> int:
     machine = _machine(args)
+    if args.what_fits or args.sweep:  # a report has them among its own notes
+        for note in machine.notes:
+            say(f"note: {note}")
     if args.what_fits:
         return _what_fits(machine, args.json)
     recipe = _recipe(args)
@@ -64,13 +68,15 @@ def _machine(args: argparse.Namespace) -> Machine:
 
     if args.machine and args.gpu_gib is not None:
         raise ConfigError("--machine and --gpu-gib exclude each other")
+    if args.gpu is not None and (args.machine or args.gpu_gib is not None):
+        raise ConfigError("--gpu is a GPU of this host: --machine and --gpu-gib exclude it")
     if args.gpu_gib is not None:
         return machine_of_size(args.gpu_gib)
     if args.machine:
         return machine_class(args.machine)
     from spark_rl.fit.measured import last_bench, with_measured_speed
 
-    return with_measured_speed(detect_host(), last_bench())
+    return with_measured_speed(detect_host(args.gpu), last_bench())
 
 
 def _recipe(args: argparse.Namespace) -> Recipe:

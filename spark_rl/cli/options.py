@@ -19,6 +19,14 @@ def add_sets(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_gpu_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gpu",
+        metavar="INDEX|UUID",
+        help="one GPU of several, as nvidia-smi -L names them (default: most free memory, no display)",
+    )
+
+
 def add_runs_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", metavar="DIR", help="where runs live (default: $SPARK_RL_RUNS, else ./runs)")
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from spark_rl.cli.options import add_json_option, add_runs_option
+from spark_rl.cli.options import add_gpu_option, add_json_option, add_runs_option
 from spark_rl.cli.output import emit, emit_json, say
 from spark_rl.errors import ExitCode
 
@@ -16,6 +16,7 @@ PROFILE, TASK = "cpu-tiny", "sort-digits"
 def add_parsers(commands: Any) -> None:
     parser = commands.add_parser("quickstart", help="the whole path on an embedded model and task; a CPU is enough")
     parser.add_argument("--seed", type=int, default=3407, help="of training and sampling (default 3407)")
+    add_gpu_option(parser)
     add_runs_option(parser)
     add_json_option(parser)
     parser.set_defaults(run=run_quickstart)
@@ -25,15 +26,16 @@ def run_quickstart(args: argparse.Namespace) -> int:
     started = time.monotonic()
     from spark_rl import supervisor
     from spark_rl.cli.follow import follow
-    from spark_rl.cli.run import outcome_lines
+    from spark_rl.cli.run import gpu_json, outcome_lines, say_notes
     from spark_rl.launch import prepare
     from spark_rl.rundir import read_json, read_jsonl, runs_root
 
     say("A language model of 0.9 million parameters sorts five digits; it is right about two times in five.")
     say("GRPO lets it answer each prompt eight times and strengthens the answers that scored above the group's mean.")
-    prepared = prepare(PROFILE, TASK, [f"grpo.seed={args.seed}"], runs_root(args.runs))
+    prepared = prepare(PROFILE, TASK, [f"grpo.seed={args.seed}"], runs_root(args.runs), args.gpu)
     run, max_steps = prepared.run, prepared.recipe.grpo.max_steps
     say(prepared.fit.summary())
+    say_notes(prepared.machine)
     say(f"run: {run.path}")
     stages = ("probe", "inspect", "oracle", "train")
     code = follow(run, max_steps, supervisor.start(run, stages), from_start=True)
@@ -51,6 +53,7 @@ def run_quickstart(args: argparse.Namespace) -> int:
                 "train_seconds": trained[-1]["train_seconds"],
                 "compute_seconds": round(time.monotonic() - started, 1),
                 "run": str(run.path),
+                **gpu_json(run),
             }
         )
         return ExitCode.OK

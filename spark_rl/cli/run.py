@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from spark_rl.cli.options import add_json_option, add_run_argument, add_runs_option, add_sets
+from spark_rl.cli.options import add_gpu_option, add_json_option, add_run_argument, add_runs_option, add_sets
 from spark_rl.cli.output import emit, emit_json, say
 from spark_rl.errors import ConfigError, ExitCode, RunDirError
 
 if TYPE_CHECKING:
+    from spark_rl.host import Machine
     from spark_rl.rundir import RunDir
 
 
@@ -27,6 +28,7 @@ def add_parsers(commands: Any) -> None:
     probe.set_defaults(run=run_probe)
     resume = commands.add_parser("resume", help="go on from the last checkpoint of a run")
     add_run_argument(resume)
+    add_gpu_option(resume)
     add_json_option(resume)
     resume.set_defaults(run=run_resume)
 
@@ -36,6 +38,7 @@ def add_new_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="P", help="shipped profile (spark-rl profiles ls) or a file")
     parser.add_argument("--task", metavar="T", help="shipped task or a task file")
     add_sets(parser)
+    add_gpu_option(parser)
     add_runs_option(parser)
     add_json_option(parser)
 
@@ -65,7 +68,7 @@ def run_probe(args: argparse.Namespace) -> int:
     code = start_and_follow(run, ("probe",), as_json=False)
     result = read_json(run.probe)
     if result and args.json:
-        emit_json({"run": str(run.path), **result})
+        emit_json({"run": str(run.path), **result, **gpu_json(run)})
     elif result:
         emit(result["words"])
     return code
@@ -80,6 +83,7 @@ def run_resume(args: argparse.Namespace) -> int:
     if state.status == "finished" and (read_json(run.eval) or {}).get("after"):
         say(f"{run.name} is finished; nothing to resume")
         return ExitCode.OK
+    settle(run, args.gpu)
     return start_and_follow(run, ("train",), args.json, from_start=False)
 
 
@@ -91,7 +95,9 @@ def new_or_existing(args: argparse.Namespace) -> RunDir:
     if args.run_name:
         if args.profile or args.task or args.sets:
             raise ConfigError("--run names a run that has its recipe already", "leave out --profile, --task and --set")
-        return open_run(args.run_name, root)
+        run = open_run(args.run_name, root)
+        settle(run, args.gpu)
+        return run
     if not args.profile or not args.task:
         missing = " and ".join(name for name in ("--profile", "--task") if not getattr(args, name[2:]))
         raise ConfigError(f"{missing} missing", "spark-rl profiles ls shows the profiles; or give --run RUN")
@@ -99,13 +105,37 @@ def new_or_existing(args: argparse.Namespace) -> RunDir:
 
     server = getattr(args, "server", None)
     sets = [*args.sets, "rollout.kind=vllm_server", f'rollout.server_base_url="{server}"'] if server else args.sets
-    prepared = prepare(args.profile, args.task, sets, root)
+    prepared = prepare(args.profile, args.task, sets, root, args.gpu)
     say(prepared.fit.summary())
     say(f"rollouts: {prepared.plan.route.name}: {prepared.plan.route.words}")
     for note in prepared.plan.notes:
         say(f"note: {note.text}")
+    say_notes(prepared.machine)
     say(f"run: {prepared.run.path}")
     return prepared.run
+
+
+def settle(run: RunDir, gpu: str | None) -> None:
+    """The GPU of a run that exists; where it is another than before, a person is told."""
+    from spark_rl.launch import settle_gpu
+
+    machine = settle_gpu(run, gpu)
+    if machine is not None:
+        say(f"{run.name} goes on with {machine.gpu_name or 'the CPU'}")
+        say_notes(machine)
+
+
+def say_notes(machine: Machine) -> None:
+    for note in machine.notes:
+        say(f"note: {note}")
+
+
+def gpu_json(run: RunDir) -> dict[str, Any]:
+    """Which GPU the run uses, for --json; null without one."""
+    from spark_rl.rundir import read_json
+
+    host = read_json(run.host) or {}
+    return {name: host.get(name) for name in ("gpu_index", "gpu_uuid")}
 
 
 def start_and_follow(run: RunDir, stages: Sequence[str], as_json: bool, from_start: bool = True) -> ExitCode:
@@ -124,7 +154,7 @@ def start_and_follow(run: RunDir, stages: Sequence[str], as_json: bool, from_sta
     offset_start = from_start or not read_jsonl(run.events).rows
     code = follow(run, max_steps_of(recipe), supervisor.start(run, stages), offset_start)
     if as_json:
-        emit_json({**run_json(read_run(run)), "exit_code": int(code)})
+        emit_json({**run_json(read_run(run)), **gpu_json(run), "exit_code": int(code)})
     elif code == ExitCode.OK and "train" in stages:
         for line in outcome_lines(run):
             emit(line)

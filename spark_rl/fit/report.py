@@ -189,6 +189,8 @@ def report_json(report: FitReport) -> dict[str, Any]:
     return {
         "recipe": report.recipe_name,
         "machine": report.machine.name,
+        "gpu_index": report.machine.gpu_index,
+        "gpu_uuid": report.machine.gpu_uuid,
         "model": report.work.card.name,
         "model_source": report.work.card.source,
         "parameters": report.work.card.parameter_count,

@@ -98,12 +98,16 @@ class NvmlSession:
         library: ModuleType | None = None,
         clock: Callable[[], float] = time.monotonic,
         run_pids: Callable[[], Iterable[int]] = tuple,
+        only_uuid: str | None = None,
     ) -> None:
+        """`only_uuid`: ask this GPU alone; None asks every one."""
         self._library: Any = library if library is not None else importlib.import_module("pynvml")
         self._clock = clock
         self._run_pids = run_pids
-        self._handles: list[Any] = []
-        self._identities: list[GpuIdentity] = []
+        self._only_uuid = only_uuid
+        self._handles: dict[int, Any] = {}
+        """By NVML's index, which is the GPU's number in every path and reading."""
+        self._identities: dict[int, GpuIdentity] = {}
         self._unsupported: dict[tuple[int, str], str] = {}
         self._slow: dict[int, dict[str, Any]] = {}
         self._slow_at: dict[int, float] = {}
@@ -119,12 +123,17 @@ class NvmlSession:
         if not self._up and not self._start(started):
             code, words = self._down_reason
             return GpuAnswer(
-                self._lost_gpus(), self._lost_reasons(code), tuple(self._identities), *self._versions, code, words
+                self._lost_gpus(),
+                self._lost_reasons(code),
+                tuple(self._identities.values()),
+                *self._versions,
+                code,
+                words,
             )
         missing: dict[str, str] = {}
         gpus: list[GpuReading] = []
         try:
-            for position in range(len(self._handles)):
+            for position in self._handles:
                 gpus.append(self._read_device(position, missing, started))
         except _DriverDownError as error:
             self._up = False
@@ -133,7 +142,7 @@ class NvmlSession:
             return GpuAnswer(
                 self._lost_gpus(),
                 self._lost_reasons("driver_down"),
-                tuple(self._identities),
+                tuple(self._identities.values()),
                 *self._versions,
                 "driver_down",
                 str(error),
@@ -141,7 +150,7 @@ class NvmlSession:
         return GpuAnswer(
             tuple(gpus),
             missing,
-            tuple(self._identities),
+            tuple(self._identities.values()),
             *self._versions,
             "ok" if gpus else "no_device",
             None,
@@ -154,13 +163,17 @@ class NvmlSession:
         try:
             self._library.nvmlInit()
             count = int(self._library.nvmlDeviceGetCount())
-            self._handles = [self._library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            self._handles = self._open(count)
         except self._library.NVMLError as error:
             value = int(getattr(error, "value", -1))
             code = _REASON_OF_ERROR.get(value, "driver_down")
             self._down_reason = (code, str(error))
             if value == 12:
                 self._library_missing = str(error)
+            self._next_attempt = now + RETRY_SECONDS
+            return False
+        if self._only_uuid is not None and not self._handles:
+            self._down_reason = ("driver_down", f"the driver does not list the run's GPU {self._only_uuid}")
             self._next_attempt = now + RETRY_SECONDS
             return False
         self._up = True
@@ -172,7 +185,7 @@ class NvmlSession:
                 self._ask(-1, "driver", scratch, self._library.nvmlSystemGetDriverVersion),
                 _cuda_version(self._ask(-1, "cuda", scratch, self._library.nvmlSystemGetCudaDriverVersion)),
             )
-            self._identities = [self._identify(position) for position in range(count)]
+            self._identities = {position: self._identify(position) for position in self._handles}
         except _DriverDownError as error:
             self._up = False
             self._down_reason = ("driver_down", str(error))
@@ -180,14 +193,29 @@ class NvmlSession:
             return False
         return True
 
+    def _open(self, count: int) -> dict[int, Any]:
+        """The GPUs to ask. Where one alone counts, another that has failed must not cost its readings."""
+        nvml = self._library
+        if self._only_uuid is None:
+            return {index: nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)}
+        for index in range(count):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = nvml.nvmlDeviceGetUUID(handle)
+            except nvml.NVMLError:
+                continue
+            if (uuid.decode() if isinstance(uuid, bytes) else uuid) == self._only_uuid:
+                return {index: handle}
+        return {}
+
     def _lost_gpus(self) -> tuple[GpuReading, ...]:
         return tuple(
             GpuReading(identity.index, identity.name, identity.unified, memory_total_bytes=identity.memory_total_bytes)
-            for identity in self._identities
+            for identity in self._identities.values()
         )
 
     def _lost_reasons(self, code: str) -> dict[str, str]:
-        return {f"gpus.{identity.index}.{name}": code for identity in self._identities for name in MEASURED}
+        return {f"gpus.{identity.index}.{name}": code for identity in self._identities.values() for name in MEASURED}
 
     def _ask(
         self, position: int, name: str, missing: dict[str, str], question: Callable[..., Any], *arguments: Any

@@ -30,6 +30,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "not_present": "this machine has no such sensor",
         "first_pass": "a rate: needs two passes",
         "no_run": "no worker is watched",
+        "not_used": "the run uses no GPU",
         "pid_namespace": "the driver names processes of another PID namespace (a container)",
         "not_recorded": "the recording does not hold it",
     }
@@ -227,7 +228,7 @@ def reading_from_row(row: Mapping[str, Any]) -> Reading:
         values = {"index": position, **item}
         if values.get("event_reasons") is not None:
             values["event_reasons"] = tuple(values["event_reasons"])
-        gpus.append(_from_row(GpuReading, values, f"gpus.{position}", missing))
+        gpus.append(_from_row(GpuReading, values, f"gpus.{values['index']}", missing))
     worker = _from_row(WorkerReading, row["worker"], "worker", missing) if row.get("worker") else None
     ceilings: Sequence[Ceiling] = [
         Ceiling(**{name: item[name] for name in _FIELD_NAMES[Ceiling]}) for item in row.get("ceilings") or ()

@@ -38,8 +38,11 @@ class GpuSource(Protocol):
 class NoGpu:
     """Stands for a machine whose GPUs nobody wants to hear about."""
 
+    def __init__(self, state: str = "no_driver") -> None:
+        self._state = state
+
     def read(self) -> GpuAnswer:
-        return GpuAnswer(state="no_driver")
+        return GpuAnswer(state=self._state)
 
     def close(self) -> None:
         return None
@@ -70,9 +73,11 @@ class Sampler:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         memory_elsewhere: Callable[[], dict[str, int]] = procfs.memory_elsewhere,
+        gpu_uuid: str | None = None,
     ) -> None:
         """`disk`: where the run writes. `worker_pid`: see `watch`. `budget_bytes`: host memory the run may use at most, beside what the kernel
-        enforces. Nothing is opened or asked before the first `read`."""
+        enforces. `gpu_uuid`: the run's GPU where the machine has several; the others are not read. Nothing is opened or asked
+        before the first `read`."""
         self._proc = proc
         self._sys = sys
         self._disk = disk
@@ -99,7 +104,7 @@ class Sampler:
         self._last_swap: tuple[float, dict[str, int]] | None = None
         self._last_cpu: tuple[int, int] | None = None
         self._gpu: GpuSource = gpu or NvmlSource(
-            lambda: NvmlSession(clock=clock, run_pids=lambda: tuple(self._members)), clock
+            lambda: NvmlSession(clock=clock, run_pids=lambda: tuple(self._members), only_uuid=gpu_uuid), clock
         )
         self.last_gpu_answer = GpuAnswer()
         """The driver's newest answer with its versions and identities, for `doctor` and host.json."""

@@ -9,8 +9,8 @@ import pytest
 
 from spark_rl.errors import ConfigError
 from spark_rl.fit.budget import budget_of
+from spark_rl.gpu_choice import GpuReading
 from spark_rl.host import (
-    GpuReading,
     detect_host,
     machine_class,
     machine_from_readings,

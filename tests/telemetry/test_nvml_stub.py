@@ -1,4 +1,4 @@
-"""The real pynvml on a libnvidia-ml of ours: GB10, an RTX 4090, two H100s, no driver, one that hangs, one that dies."""
+"""The real pynvml on a libnvidia-ml of ours: GB10, an RTX 4090, two H100s, two unlike cards, no driver, one that hangs, one that dies."""
 
 from __future__ import annotations
 
