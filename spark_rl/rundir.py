@@ -14,6 +14,7 @@ disk, and renamed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -27,6 +28,9 @@ from typing import Any
 from spark_rl.errors import RunDirError
 
 SCHEMA = 1
+
+HALF_CHARACTERS = "backslashreplace"
+"""Half a surrogate pair (an odd tokenizer's text, a file name that is not UTF-8) becomes \\udcff, which is JSON's own escape."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
@@ -189,7 +193,7 @@ def write_text_atomic(path: Path, text: str) -> None:
     """Either the old content or the whole new one is on disk, whatever happens in between."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8", errors=HALF_CHARACTERS) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -200,7 +204,7 @@ def write_text_atomic(path: Path, text: str) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise RunDirError(f"{path}: cannot be written: {error.strerror}", "is the disk full or read-only?") from None
 
 
@@ -272,11 +276,17 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], clock: Clock = ti
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text("".join(jsonl_line(row, now) for row in rows), encoding="utf-8")
+        temporary.write_text("".join(jsonl_line(row, now) for row in rows), encoding="utf-8", errors=HALF_CHARACTERS)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RunDirError(f"{path}: cannot be written: {error.strerror}", "is the disk full?") from None
+        _remove(temporary)
+        raise RunDirError(f"{path}: cannot be written: {error.strerror}", "is the disk full or read-only?") from None
+
+
+def _remove(temporary: Path) -> None:
+    """Remove what a failed write has left; on a read-only disk there is nothing, and asking fails."""
+    with contextlib.suppress(OSError):
+        temporary.unlink()
 
 
 class JsonlWriter:
@@ -292,7 +302,7 @@ class JsonlWriter:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Raises RunDirError when the disk is full."""
-        data = jsonl_line(row, self._clock()).encode()
+        data = jsonl_line(row, self._clock()).encode("utf-8", HALF_CHARACTERS)
         try:
             written = os.write(self._descriptor, data)
         except OSError as error:

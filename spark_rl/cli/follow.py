@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 from spark_rl import control
 from spark_rl.cli.output import say
-from spark_rl.errors import ExitCode
+from spark_rl.errors import ExitCode, RunDirError
 from spark_rl.headless import Follower, Line
 from spark_rl.rundir import RunDir, read_jsonl
 from spark_rl.runstate import tail_of
@@ -20,6 +21,9 @@ from spark_rl.units import format_seconds
 POLL_SECONDS = 0.2
 PLAIN_SECONDS = 5.0
 """Without a terminal, at most one progress line in this time."""
+
+FULL_BYTES = 65_536
+"""With less free than this, a supervisor that ended without a word could not write one."""
 
 
 class LinePrinter:
@@ -102,5 +106,7 @@ def tell_silent_end(run: RunDir, returncode: int) -> ExitCode:
         say(f"hint: spark-rl resume {run.path} goes on from the last checkpoint")
         return ExitCode.TRAINING_FAILED
     words = [line for line in tail_of(run.path / "supervisor.log") if line.startswith("error: ")]
+    if not words and shutil.disk_usage(run.path).free < FULL_BYTES:
+        raise RunDirError(f"{run.path}: cannot be written: the disk is full", "free some space; then spark-rl resume")
     say(words[-1] if words else f"error: the supervisor ended without a word; see {run.path / 'supervisor.log'}")
     return ExitCode(returncode) if words and returncode in list(ExitCode) else ExitCode.INTERNAL

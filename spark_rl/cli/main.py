@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import signal
-import sys
 import traceback
 from collections.abc import Sequence
 
 from spark_rl import __version__
-from spark_rl.cli.output import fail, say
+from spark_rl.cli.output import drop_output, fail, lost, ready_streams, say
 from spark_rl.errors import ExitCode, SparkError
 
 COMMAND_MODULES = (
@@ -38,7 +36,7 @@ COMMAND_MODULES = (
 
 EXIT_CODES = """exit codes:
   0 ok   1 internal error   2 usage, config or task   3 does not fit   4 refused (probe, gate, variant, VLM)
-  5 missing package   6 run directory   7 training failed   8 stopped by the guard   130 interrupted"""
+  5 missing package   6 run directory or disk   7 training failed   8 stopped by the guard   130 interrupted"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -57,6 +55,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code (see `spark_rl.errors.ExitCode`)."""
+    ready_streams()
+    try:
+        return _run(argv)
+    except BrokenPipeError:  # the reader of a pipe has gone (`| head`): not an error of ours
+        drop_output()
+        return 128 + signal.SIGPIPE
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     try:
         args = parser.parse_args(argv)
@@ -74,10 +81,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`): not an error of ours. Keep the interpreter from flushing again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        raise
+    except OSError as error:
+        told = lost(error)
+        if told is None:
+            return _internal(error)
+        drop_output()
+        fail(told.message, told.hint)
+        return told.exit_code
     except Exception as error:  # noqa: BLE001  the one place where an unforeseen fault is told to a person
-        traceback.print_exc()
-        fail(f"internal error: {error}", "this is a bug of spark_rl; please report the lines above")
-        return ExitCode.INTERNAL
+        return _internal(error)
+
+
+def _internal(error: Exception) -> int:
+    traceback.print_exc()
+    fail(f"internal error: {error}", "this is a bug of spark_rl; please report the lines above")
+    return ExitCode.INTERNAL

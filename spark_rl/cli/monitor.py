@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_rl.cli.output import emit, emit_json, say
+from spark_rl.cli.terminal import is_dumb
 from spark_rl.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def run_monitor(args: argparse.Namespace) -> int:
     if args.speed < 0:
         raise ConfigError(f"--speed {args.speed:g}: must not be negative")
     watcher = Watcher(spacing_seconds=0.0 if args.replay else min(1.8, args.interval * 0.9))
-    in_place = not args.json and not args.once and sys.stdout.isatty()
+    in_place = not args.json and not args.once and sys.stdout.isatty() and not is_dumb()
     num_lines = 0
     for reading in _readings(args):
         notices = watcher.observe(reading)

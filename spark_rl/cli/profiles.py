@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +63,7 @@ def run_show(args: argparse.Namespace) -> int:
 def run_cp(args: argparse.Namespace) -> int:
     from spark_rl.errors import ConfigError
     from spark_rl.recipe import find_profile
+    from spark_rl.rundir import write_text_atomic
 
     source, target = find_profile(args.profile), args.file
     if target.is_dir():
@@ -72,7 +72,7 @@ def run_cp(args: argparse.Namespace) -> int:
         raise ConfigError(f"{target}: exists already", "choose another name")
     if not target.parent.is_dir():
         raise ConfigError(f"{target.parent}: no such folder")
-    shutil.copyfile(source, target)
+    write_text_atomic(target, source.read_text(encoding="utf-8"))
     say(f"copied to {target}; use it with --profile {target if '/' in str(target) else './' + str(target)}")
     return 0
 

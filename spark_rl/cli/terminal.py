@@ -38,6 +38,11 @@ def is_interactive() -> bool:
     return os.name == "posix" and sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def is_dumb() -> bool:
+    """Whether the terminal knows nothing but lines of text."""
+    return os.environ.get("TERM", "dumb") == "dumb"
+
+
 def output_encoding() -> str:
     return sys.stdout.encoding or "ascii"
 
@@ -79,7 +84,7 @@ class PlainTerminal:
         return columns, rows - 1  # the last row is where the cursor stays and a line is typed
 
     def draw(self, lines: Sequence[str]) -> None:
-        start = "" if os.environ.get("TERM", "dumb") == "dumb" else CLEAR
+        start = "" if is_dumb() else CLEAR
         emit(_in_encoding(start + "\n".join(lines), self.encoding))
 
     def key(self) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_rl.errors import RunDirError
-from spark_rl.rundir import JsonlWriter, create_run, finite, open_run, read_json, read_jsonl, write_json
+from spark_rl.rundir import JsonlWriter, create_run, finite, open_run, read_json, read_jsonl, write_json, write_jsonl
 from spark_rl.runstate import latest_by_step, read_run
 
 
@@ -58,6 +58,15 @@ def test_a_newer_schema_is_refused_with_a_sentence(tmp_path):
     path.write_text('{"v": 99}\n')
     with pytest.raises(RunDirError, match="newer spark_rl"):
         read_jsonl(path)
+
+
+def test_half_a_character_is_written_as_an_escape_and_read_back(tmp_path):
+    row = {"text": "a\udcc3b", "ä": "ö"}
+    write_json(tmp_path / "a.json", row)
+    JsonlWriter(tmp_path / "a.jsonl").append(row)
+    write_jsonl(tmp_path / "b.jsonl", [row])
+    for found in (read_json(tmp_path / "a.json"), *(read_jsonl(tmp_path / f"{name}.jsonl").rows[0] for name in "ab")):
+        assert {key: found[key] for key in row} == row
 
 
 def test_a_json_file_is_whole_or_absent(tmp_path):
