@@ -37,9 +37,14 @@ class Example:
     @property
     def text(self) -> str:
         """The prompt as one text, for comparing and showing."""
-        if isinstance(self.prompt, str):
-            return self.prompt
-        return "\n".join(f"{message['role']}: {message['content']}" for message in self.prompt)
+        return prompt_text(self.prompt)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt as one text: chat messages by their roles."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 @dataclass(frozen=True)

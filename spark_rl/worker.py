@@ -24,7 +24,7 @@ from typing import Any, get_args
 
 from spark_rl import control, gate
 from spark_rl.checkpoints import latest_checkpoint
-from spark_rl.dataset import Example, Examples, apply_length_policy, load_examples
+from spark_rl.dataset import Example, Examples, apply_length_policy, load_examples, prompt_text
 from spark_rl.engines import build_engine
 from spark_rl.engines.base import Command, Completion, Difference, Effective, Engine, StepSamples, TrainJob, sampling_of
 from spark_rl.errors import ConfigError, ExitCode, Refused, SparkError
@@ -262,7 +262,9 @@ class Worker:
             sample_row(example.text, completion.text, one)
             for example, completion, one in zip(chosen, sampled, scored, strict=True)
         ]
-        write_jsonl(self.run.path / "eval" / f"samples_{when}.jsonl", rows)
+        folder = self.run.path / "eval"
+        folder.mkdir(exist_ok=True)
+        write_jsonl(folder / f"samples_{when}.jsonl", rows)
         self.log.write("evaluated", when=when, successes=sum(correct), n=len(correct))
 
     def _train(self, engine: Engine) -> None:
@@ -307,10 +309,6 @@ def template_arguments(task: Task) -> dict[str, Any]:
     """Extra arguments of the chat template."""
     thinking = {} if task.prompt.enable_thinking is None else {"enable_thinking": task.prompt.enable_thinking}
     return {**thinking, **task.prompt.template_arguments}
-
-
-def prompt_text(prompt: Any) -> str:
-    return Example(prompt, {}).text
 
 
 def sample_row(prompt: str, completion: str, scored: Scored) -> dict[str, Any]:

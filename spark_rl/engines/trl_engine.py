@@ -229,9 +229,7 @@ class TrlEngine:
             effective, state = read(), optimizer_state(trainer)
             parked, found = parking(trainer, recipe, self.place)
             announce(
-                Effective(
-                    {**effective.values, **state, **parked}, (*effective.differences, *found), effective.versions
-                )
+                Effective({**effective.values, **state, **parked}, (*effective.differences, *found), effective.versions)
             )
             stop_on_unexplained(found)
 

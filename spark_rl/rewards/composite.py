@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,13 +127,14 @@ class Composite:
     def _format_parts(self) -> list[tuple[RewardPart, Reward[Any]]]:
         return [(part, reward) for part, reward in self.parts if part.means == "format"]
 
-    def _gated(self, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    def _gated(self, verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
+        if not self.gate_on_format:
+            return verdicts
         result = dict(verdicts)
-        if self.gate_on_format:
-            for part, _ in self.parts:
-                if part.means == "correct":
-                    for gate, _reward in self._format_parts():
-                        result[part.name] = _gate(result[part.name], gate.name, verdicts[gate.name])
+        for part, _ in self.parts:
+            if part.means == "correct":
+                for gate, _reward in self._format_parts():
+                    result[part.name] = _gate(result[part.name], gate.name, verdicts[gate.name])
         return result
 
     def _scored(self, verdicts: dict[str, Verdict]) -> Scored:
