@@ -76,6 +76,7 @@ def test_what_was_built_is_read_back(plain, unsloth_lora):
     assert set(lora["lora_wrapped"].values()) == {4} and len(lora["lora_wrapped"]) == 7
     assert list(lora["trained_dtypes"]) == ["float32"] and "AdamW" in lora["optimizer_class"]
     assert list(lora["optimizer_state_bytes"]) == ["cpu float32"]
+    assert (full["num_tiled_mlp"], full["input_embedding_device"], full["memory_cap_bytes"]) == (0, "cpu", None)
 
 
 def test_the_share_of_weights_that_moved_is_told(plain, unsloth_lora):
