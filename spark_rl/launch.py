@@ -19,7 +19,7 @@ from spark_rl.rollout.server import check_server
 from spark_rl.rundir import RunDir, create_run, read_json, write_json
 from spark_rl.runstate import is_alive
 from spark_rl.task import Task, load_task
-from spark_rl.variants import check_variant
+from spark_rl.variants import Admission, check_variant
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Prepared:
     machine: Machine
     fit: FitReport
     plan: Plan
+    admission: Admission
+    """Why the variants of GRPO that it asks for may run; empty for plain GRPO."""
 
 
 def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path, gpu: str | None = None) -> Prepared:
@@ -43,9 +45,9 @@ def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path, gpu: 
     task = load_task(task_name)
     task.build_rewards()  # unknown options and missing files are told now, not after loading a model
     recipe = resolve(profile, task.overrides, sets)
-    check_variant(recipe)
     ensure_config(recipe.model.id, recipe.model.revision)
     refuse_vision_model(recipe.model.id, recipe.model.revision)
+    admission = check_variant(recipe, task, root)
     machine = detect_host(gpu)
     plan = plan_rollout(recipe, machine)
     require_packages(plan)
@@ -59,8 +61,10 @@ def prepare(profile: str, task_name: str, sets: Sequence[str], root: Path, gpu: 
     )
     write_json(run.host, host_json(machine))
     write_json(run.fit, report.to_json())
+    if admission.grounds:
+        write_json(run.variant, admission.to_json())
     write_json(run.recipe, recipe.to_json())  # last: a folder with recipe.json is a whole run
-    return Prepared(run, recipe, task, machine, report, plan)
+    return Prepared(run, recipe, task, machine, report, plan, admission)
 
 
 def settle_gpu(run: RunDir, gpu: str | None = None) -> Machine | None:

@@ -1,6 +1,7 @@
 """The run directory: the only bus between a run and whoever looks at it. Every file has one writer.
 
-    recipe.json fit.json host.json task.toml     written before the start by the command
+    recipe.json fit.json host.json task.json     written before the start by the command
+    variant.json                                 the same, where a variant of GRPO was asked for: which run admitted it
     processes.json events.jsonl telemetry.jsonl  supervisor
     worker.jsonl metrics.jsonl samples/ checkpoints/ probe.json eval.json effective.json diagnosis.json   worker
     inspection.json inspect/                     the gate
@@ -56,6 +57,11 @@ class RunDir:
     def task(self) -> Path:
         """Where the task came from: {"path", "digest"}."""
         return self.path / "task.json"
+
+    @property
+    def variant(self) -> Path:
+        """On what evidence a variant of GRPO was admitted; not there for plain GRPO."""
+        return self.path / "variant.json"
 
     @property
     def fit(self) -> Path:

@@ -68,7 +68,7 @@ def run_probe(args: argparse.Namespace) -> int:
     code = start_and_follow(run, ("probe",), as_json=False)
     result = read_json(run.probe)
     if result and args.json:
-        emit_json({"run": str(run.path), **result, **gpu_json(run)})
+        emit_json({"run": str(run.path), **result, **gpu_json(run), **variants_json(run)})
     elif result:
         emit(result["words"])
     return code
@@ -108,6 +108,8 @@ def new_or_existing(args: argparse.Namespace) -> RunDir:
     prepared = prepare(args.profile, args.task, sets, root, args.gpu)
     say(prepared.fit.summary())
     say(f"rollouts: {prepared.plan.route.name}: {prepared.plan.route.words}")
+    for line in prepared.admission.lines():
+        say(line)
     for note in prepared.plan.notes:
         say(f"note: {note.text}")
     say_notes(prepared.machine)
@@ -138,6 +140,13 @@ def gpu_json(run: RunDir) -> dict[str, Any]:
     return {name: host.get(name) for name in ("gpu_index", "gpu_uuid")}
 
 
+def variants_json(run: RunDir) -> dict[str, Any]:
+    """Which variants of GRPO the run uses and on what evidence, for --json; an empty list for plain GRPO."""
+    from spark_rl.rundir import read_json
+
+    return {"variants": (read_json(run.variant) or {}).get("variants", [])}
+
+
 def start_and_follow(run: RunDir, stages: Sequence[str], as_json: bool, from_start: bool = True) -> ExitCode:
     """Start the supervisor, show what it writes, and answer with the outcome."""
     from spark_rl import supervisor
@@ -154,7 +163,7 @@ def start_and_follow(run: RunDir, stages: Sequence[str], as_json: bool, from_sta
     offset_start = from_start or not read_jsonl(run.events).rows
     code = follow(run, max_steps_of(recipe), supervisor.start(run, stages), offset_start)
     if as_json:
-        emit_json({**run_json(read_run(run)), **gpu_json(run), "exit_code": int(code)})
+        emit_json({**run_json(read_run(run)), **gpu_json(run), **variants_json(run), "exit_code": int(code)})
     elif code == ExitCode.OK and "train" in stages:
         for line in outcome_lines(run):
             emit(line)

@@ -77,6 +77,15 @@ class VariantAdvice:
     """The evidence, or what is missing."""
     because: tuple[str, ...] = ()
     """Ids of the findings it rests on."""
+    settings: tuple[str, ...] = ()
+    """What to pass to --set where it is advised."""
+    precondition: str | None = None
+    """What must hold for the settings to change anything, where this run does not meet it or the log does not tell."""
+
+    @property
+    def options(self) -> str:
+        """The settings as they are typed."""
+        return " ".join(f"--set {setting}" for setting in self.settings)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,6 +93,8 @@ class VariantAdvice:
             "advised": self.advised,
             "words": self.words,
             "because": list(self.because),
+            "set": list(self.settings),
+            "precondition": self.precondition,
         }
 
 
@@ -133,6 +144,9 @@ class Diagnosis:
             lines += ["", "Variants the evidence speaks for:"]
             for variant in advised:
                 lines += _wrap(f"{variant.variant}: {variant.words}", width, "  ")
+                if variant.precondition:
+                    lines += _wrap(f"precondition: {variant.precondition}", width, "    ")
+                lines += [f"    {variant.options}"]  # never wrapped: it is copied
         if self.notes:
             lines += ["", *self.notes]
         return "\n".join(lines)

@@ -12,6 +12,7 @@ from spark_rl.diagnose.variants import advise
 from spark_rl.diagnose.view import View
 from spark_rl.errors import SparkError
 from spark_rl.metrics import Log, group_columns, log_from_rows, read_samples, with_columns
+from spark_rl.modelcard import is_mixture
 from spark_rl.rundir import RunDir, read_json, write_json
 from spark_rl.runstate import RunState, read_run
 from spark_rl.task import load_task
@@ -70,11 +71,13 @@ def log_of_run(state: RunState) -> Log:
 
 
 def context_of_run(state: RunState) -> Context:
-    """Settings, what the reward parts mean, and the change in held-out success, as far as the run's files tell."""
+    """Settings, the kind of model, what the reward parts mean, and the change in held-out success, as far as files tell."""
+    model = state.recipe.get("model") or {}
     saved = (read_json(state.run.eval) or {}).get("result") or {}
     low, high = saved.get("change_low"), saved.get("change_high")
     return context_from_recipe(
         state.recipe,
+        is_moe=is_mixture(model["id"], model.get("revision")) if model.get("id") else None,
         heldout_change=(low, high) if low is not None and high is not None else None,
         part_meanings=_part_meanings(state.run),
     )

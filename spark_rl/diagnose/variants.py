@@ -6,7 +6,7 @@ symptom, only where its precondition holds, and never before a simpler cause has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spark_rl.diagnose.context import Context
 from spark_rl.diagnose.finding import Finding, VariantAdvice
@@ -19,6 +19,24 @@ SIMPLER_CAUSES = {
     "not_a_number": "the numbers that are none",
 }
 """Findings that explain a symptom by themselves -> what to repair first."""
+
+
+DAPO_REMEDIES: Mapping[str, tuple[str, str]] = {
+    "entropy_collapse": (
+        "raise epsilon_high to 0.28 (clip-higher), which lets rare tokens grow",
+        "grpo.epsilon_high=0.28",
+    ),
+    "length_at_cap": (
+        "mask_truncated_completions = true (overlong filtering)",
+        "grpo.mask_truncated_completions=true",
+    ),
+}
+"""Symptom -> what to do about it, in words and as a setting."""
+
+OFF_POLICY_SETTING = "grpo.num_iterations=2"
+"""The smallest change that makes updates off-policy: every batch of completions is used twice."""
+
+ON_POLICY = "updates are on-policy (num_iterations 1, steps_per_generation = accumulation), so every ratio is 1"
 
 
 def advise(findings: Sequence[Finding], context: Context) -> tuple[VariantAdvice, ...]:
@@ -40,11 +58,29 @@ def _dapo(found: dict[str, Finding], context: Context) -> VariantAdvice:
     simpler = _simpler(found)
     if simpler:
         return VariantAdvice("dapo", False, f"first repair {simpler}; it explains the symptom", tuple(symptoms))
-    words = {
-        "entropy_collapse": "raise epsilon_high to 0.28 (clip-higher), which lets rare tokens grow",
-        "length_at_cap": "mask_truncated_completions = true (overlong filtering)",
-    }
-    return VariantAdvice("dapo", True, "; ".join(words[name] for name in symptoms), tuple(symptoms))
+    settings = [DAPO_REMEDIES[name][1] for name in symptoms]
+    clips = "entropy_collapse" in symptoms
+    if clips and context.off_policy is False:
+        settings.append(OFF_POLICY_SETTING)
+    return VariantAdvice(
+        "dapo",
+        True,
+        "; ".join(DAPO_REMEDIES[name][0] for name in symptoms),
+        tuple(symptoms),
+        tuple(settings),
+        _clipping_needs(context.off_policy) if clips else None,
+    )
+
+
+def _clipping_needs(off_policy: bool | None) -> str | None:
+    """What clip-higher needs beside its own setting; None where this run has it."""
+    if off_policy:
+        return None
+    if off_policy is None:
+        state = "clip-higher changes nothing while updates are on-policy, which the log does not tell"
+    else:
+        state = f"clip-higher changes nothing as this run was: {ON_POLICY} and nothing is clipped"
+    return f"{state}; {OFF_POLICY_SETTING} makes them off-policy"
 
 
 def _dr_grpo(found: dict[str, Finding], context: Context) -> VariantAdvice:
@@ -61,6 +97,7 @@ def _dr_grpo(found: dict[str, Finding], context: Context) -> VariantAdvice:
         True,
         'loss_type = "dr_grpo" and scale_rewards = "none" take the length and the spread out of the weighting',
         tuple(symptoms),
+        ("grpo.loss_type=dr_grpo", "grpo.scale_rewards=none"),
     )
 
 
@@ -74,17 +111,13 @@ def _gspo(context: Context) -> VariantAdvice:
     if context.off_policy is None:
         return VariantAdvice("gspo", False, "without effect unless updates are off-policy, which the log does not tell")
     if not context.off_policy:
-        return VariantAdvice(
-            "gspo",
-            False,
-            "without effect: updates are on-policy (num_iterations 1, steps_per_generation = accumulation), so every "
-            "ratio is 1",
-        )
+        return VariantAdvice("gspo", False, f"without effect: {ON_POLICY}")
     return VariantAdvice(
         "gspo",
         True,
         'importance_sampling_level = "sequence": a mixture-of-experts model with off-policy updates needs it, because '
         "token ratios jump when the routing changes",
+        settings=("grpo.importance_sampling_level=sequence",),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_rl.modelcard.families import card_from_config, is_vision_config, known_families
 from spark_rl.modelcard.shape import Attention, Layer, LayerRun, Linear, ModelCard, is_lora_target
-from spark_rl.modelcard.source import find_card, shipped_cards
+from spark_rl.modelcard.source import find_card, is_mixture, shipped_cards
 
 __all__ = [
     "Attention",
@@ -15,6 +15,7 @@ __all__ = [
     "card_from_config",
     "find_card",
     "is_lora_target",
+    "is_mixture",
     "is_vision_config",
     "known_families",
     "shipped_cards",

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spark_rl.errors import ConfigError, did_you_mean
+from spark_rl.errors import ConfigError, SparkError, did_you_mean
 from spark_rl.modelcard.families import card_from_config
 from spark_rl.modelcard.shape import ModelCard
 from spark_rl.models import cached_folder, read_config_file, resolve_model
@@ -103,6 +103,14 @@ def find_card(model_id: str, revision: str | None = None) -> ModelCard:
         f"model {model_id!r} is not on this machine and has no card here",
         hint=f"{_nearest_model(model_id, shipped)}give its config.json: --model path/to/config.json",
     )
+
+
+def is_mixture(model_id: str, revision: str | None = None) -> bool | None:
+    """Whether a model is a mixture of experts; None when its configuration is not here or not of a known family."""
+    try:
+        return find_card(model_id, revision).is_moe
+    except SparkError:
+        return None
 
 
 def _nearest_model(model_id: str, shipped: Mapping[str, Any]) -> str:

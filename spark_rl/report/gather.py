@@ -79,6 +79,8 @@ class Content:
     diagnosis: Diagnosis
     probe: Mapping[str, Any] | None
     inspection: Mapping[str, Any] | None
+    variant: Mapping[str, Any] | None
+    """On what evidence a variant of GRPO was admitted; None for plain GRPO."""
     fit: Mapping[str, Any] | None
     effective: Mapping[str, Any] | None
     recipe: tuple[RecipeRow, ...]
@@ -116,6 +118,7 @@ def gather(run: RunDir, now_seconds: float | None = None) -> Content:
         diagnosis=diagnose_run(state),
         probe=read_json(run.probe),
         inspection=read_json(run.inspection),
+        variant=read_json(run.variant),
         fit=read_json(run.fit),
         effective=read_json(run.effective),
         recipe=recipe_rows(state.recipe),

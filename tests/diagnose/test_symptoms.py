@@ -162,6 +162,48 @@ def test_entropy_that_falls_without_success_is_a_collapse() -> None:
     assert next(v for v in diagnosis.variants if v.variant == "dapo").advised
 
 
+@pytest.mark.parametrize(
+    ("off_policy", "options", "words"),
+    [
+        (False, "--set grpo.epsilon_high=0.28 --set grpo.num_iterations=2", "as this run was: updates are on-policy"),
+        (None, "--set grpo.epsilon_high=0.28", "which the log does not tell"),
+        (True, "--set grpo.epsilon_high=0.28", None),
+    ],
+)
+def test_clip_higher_is_advised_with_what_it_needs_to_change_anything(
+    off_policy: bool | None, options: str, words: str | None
+) -> None:
+    wiggle = noise(7, 0.02)
+    diagnosis = run(
+        100,
+        Context(off_policy=off_policy),
+        reward=lambda i: 0.4 + wiggle(i),
+        entropy=lambda i: max(0.02, 0.9 - i / 60),
+    )
+    dapo = next(v for v in diagnosis.variants if v.variant == "dapo")
+    assert dapo.advised and dapo.options == options
+    assert (dapo.precondition is None) if words is None else (words in (dapo.precondition or ""))
+    assert f"    {options}" in diagnosis.to_text().splitlines()
+    saved = next(v for v in diagnosis.to_json()["variants"] if v["variant"] == "dapo")
+    assert saved["set"] == list(dapo.settings) and saved["precondition"] == dapo.precondition
+
+
+def test_the_settings_of_every_advised_variant_are_settings_of_a_recipe() -> None:
+    from spark_rl.recipe import resolve
+
+    wiggle = noise(8, 0.05)
+    lengthy = run(80, reward=lambda i: 0.4 + wiggle(i), completion_length=lambda i: 100.5 + 2 * i)
+    mixed = run(40, Context(is_moe=True, off_policy=True), reward=learning)
+    collapsed = run(100, Context(off_policy=False), reward=lambda i: 0.4, entropy=lambda i: max(0.02, 0.9 - i / 60))
+    advised = [v for diagnosis in (lengthy, mixed, collapsed) for v in diagnosis.variants if v.advised]
+    assert {v.variant for v in advised} == {"dapo", "dr_grpo", "gspo"}
+    for variant in advised:
+        assert (
+            resolve("cpu-tiny", None, variant.settings).provenance[variant.settings[0].partition("=")[0]].source
+            == "--set"
+        )
+
+
 def test_deterministic_answers_with_a_swinging_reward_are_a_shortcut() -> None:
     diagnosis = run(
         40,

@@ -135,6 +135,7 @@ def finding(name: str, **numbers: float) -> Finding:
 
 ADVISED = [
     ("dapo", [finding("entropy_collapse")], Context()),
+    ("dapo", [finding("entropy_collapse")], Context(off_policy=False)),
     ("dapo", [finding("length_at_cap", early=0.0, late=0.9)], Context()),
     ("dr_grpo", [finding("length_without_quality")], Context()),
     ("dr_grpo", [finding("reward_without_quality")], Context()),
@@ -152,8 +153,10 @@ def test_each_variant_stands_with_its_symptom_its_settings_and_its_cost(
         row for row in rows_of("Variants") if row[0] == f"`{variant}`" and all(f"`{one.id}`" in row[1] for one in found)
     ]
     assert len(rows) == 1 and rows[0][3]
-    for setting in re.findall(r'(\w+) = ("?\w+"?)', advised[0].words):
-        assert f"{setting[0]} = {setting[1]}" in rows[0][2]
+    assert advised[0].settings
+    for setting in advised[0].settings:
+        assert f"--set {setting}" in rows[0][2]
+    assert ("Precondition" in rows[0][3]) is (advised[0].precondition is not None)
     for one in found:
         assert f"`{variant}`" in SYMPTOMS[one.id][4]
 
