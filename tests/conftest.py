@@ -17,6 +17,26 @@ with contextlib.suppress(ImportError):
 settings.register_profile("spark_rl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("spark_rl")
 
+HEAVY = ("slow", "train", "vllm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n 2`: one process takes all heavy tests, one after the other, the other one the light ones file by file. Two
+    that train at once take five times as long each."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+
+    def is_heavy(item: pytest.Item) -> bool:
+        return any(item.get_closest_marker(name) for name in HEAVY)
+
+    heavy, light = [item for item in items if is_heavy(item)], [item for item in items if not is_heavy(item)]
+    for item in heavy:
+        item.add_marker(pytest.mark.xdist_group("heavy"))
+    for item in light:
+        item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    items[:] = [*heavy, *light]  # the long row first
+
+
 PROJECT = Path(__file__).resolve().parents[1]
 
 

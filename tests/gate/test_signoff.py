@@ -328,7 +328,7 @@ def test_verdicts_turned_into_a_persons_by_hand_do_not_fit_the_record(bench: Ben
     bench.agree_to_all(run, "script", "script")
     bench.sign(run)
     path = opinions_file(run)
-    path.write_text(path.read_text().replace('"kind": "script"', '"kind": "person"'))
+    path.write_text(path.read_text().replace('"kind":"script"', '"kind":"person"'))
     assert "verdicts were changed after signing" in refusal(bench, run)
 
 
