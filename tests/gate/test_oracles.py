@@ -138,7 +138,7 @@ def test_the_oracle_of_sums_accepts_one_number_only(a: int, b: int) -> None:
         assert not sums(f"{a} + {b} =", wrong).correct
 
 
-@pytest.mark.parametrize("oracle", ORACLES.values(), ids=str)
+@pytest.mark.parametrize("oracle", ORACLES.values(), ids=list(ORACLES))
 def test_an_oracle_that_cannot_read_the_prompt_signs_nothing(oracle: Oracle) -> None:
     with pytest.raises(Refused, match="cannot read the prompt"):
         oracle.judge("What is the capital of France?", "42")
