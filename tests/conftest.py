@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,27 +20,27 @@ with contextlib.suppress(ImportError):
 settings.register_profile("spark_rl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("spark_rl")
 
-HEAVY = ("slow", "train", "vllm")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2`: one process takes all heavy tests, one after the other, the other one the light ones file by file. Two
-    that train at once take five times as long each."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-
-    def is_heavy(item: pytest.Item) -> bool:
-        return any(item.get_closest_marker(name) for name in HEAVY)
-
-    heavy, light = [item for item in items if is_heavy(item)], [item for item in items if not is_heavy(item)]
-    for item in heavy:
-        item.add_marker(pytest.mark.xdist_group("heavy"))
-    for item in light:
-        item.add_marker(pytest.mark.xdist_group(item.location[0]))
-    items[:] = [*heavy, *light]  # the long row first
-
-
 PROJECT = Path(__file__).resolve().parents[1]
+
+HEAVY = re.compile(r"pytest\.mark\.(slow|train|vllm)\b")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n 2`: one process takes the files with heavy tests, one after the other, the other one all the rest. Two that
+    train at once would take five times as long each."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    @functools.cache
+    def is_heavy(file: str) -> bool:
+        return HEAVY.search((config.rootpath / file).read_text(encoding="utf-8")) is not None
+
+    class HeavyInARow(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "heavy" if is_heavy(file) else file
+
+    return HeavyInARow(config, log)
 
 
 @pytest.fixture(scope="session")
