@@ -186,12 +186,14 @@ def _same_subject(run: RunDir, recipe: Recipe, task: Task) -> bool | None:
     return same_file if _model_of(read_recipe(run)) == _model_of(recipe) else None
 
 
-def _model_of(recipe: Recipe) -> tuple[str, str | None]:
-    """The model's folder or hub id, and its revision: a folder has one name however it was written."""
+def _model_of(recipe: Recipe) -> tuple[str, str | None, bool]:
+    """The model's folder or hub id, its revision, and whether it is only played by a script: a folder has one name however
+    it was written, and what a script shows speaks for no model."""
+    scripted = recipe.engine.name == "fake"
     try:
-        return str(resolve_model(recipe.model.id)), recipe.model.revision
+        return str(resolve_model(recipe.model.id)), recipe.model.revision, scripted
     except ConfigError:  # its folder has gone since
-        return recipe.model.id, recipe.model.revision
+        return recipe.model.id, recipe.model.revision, scripted
 
 
 def _ground(recipe: Recipe, variant: str, is_moe: bool | None, earlier: Earlier) -> Ground | None:

@@ -280,16 +280,17 @@ def length_grows(view: View) -> Iterator[Finding]:
     values = [value for _, value in series]
     first, last = mean(values[: len(values) // 4 or 1]), mean(late(values))
     rising = series_trend(series)
-    heldout = view.context.heldout_change
-    unchanged = heldout[0] <= 0 <= heldout[1] if heldout else view.reward_course.direction in ("flat", "falling")
-    if rising is None or rising.tau <= 0 or rising.p_value >= PROBABLE or last < 1.25 * first or not unchanged:
+    gained = (
+        view.heldout_rose if view.heldout_rose is not None else view.reward_course.direction not in ("flat", "falling")
+    )
+    if rising is None or rising.tau <= 0 or rising.p_value >= PROBABLE or last < 1.25 * first or gained:
         return
     yield Finding(
         "length_without_quality",
         "warning",
         "Completions grow without getting better",
         f"Mean length rose from {first:.0f} to {last:.0f} tokens; "
-        + ("held-out success did not change." if heldout else "the reward did not."),
+        + ("the reward did not." if view.heldout_rose is None else "held-out success did not rise."),
         view.ends("completions/mean_length"),
         ("Read long completions: repetition means the reward pays for it, or does not punish it.",),
         numbers=(("early", first), ("late", last)),

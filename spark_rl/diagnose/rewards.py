@@ -283,14 +283,28 @@ def gain_without_quality(view: View) -> Iterator[Finding]:
     change = view.context.heldout_change
     way = view.reward_course
     key = view.reward_key
-    if change is None or key is None or way.direction != "improving" or way.sureness == "perhaps" or change[0] > 0:
+    if change is None or key is None or way.direction != "improving" or way.sureness == "perhaps" or view.heldout_rose:
+        return
+    words = (
+        f"The reward rose from {way.early:.3g} to {way.late:.3g}, but the change of held-out success lies between "
+        f"{100 * change[0]:+.1f} and {100 * change[1]:+.1f} points (95 %)"
+    )
+    if view.heldout_rose is None:
+        yield Finding(
+            "reward_without_quality",
+            "info",
+            "The reward rises, held-out success cannot tell",
+            f"{words}: too few prompts to see whether it rose.",
+            view.ends(key),
+            ("Hold more prompts out, or raise eval.num_prompts: 100 and more show a gain of 10 points.",),
+            "unclear",
+        )
         return
     yield Finding(
         "reward_without_quality",
         "warning",
         "The reward rises, held-out success does not",
-        f"The reward rose from {way.early:.3g} to {way.late:.3g}, but the change of held-out success lies between "
-        f"{100 * change[0]:+.1f} and {100 * change[1]:+.1f} points (95 %).",
+        f"{words}.",
         view.ends(key),
         (
             "Read late samples: the policy may earn the reward without doing the task.",

@@ -86,7 +86,11 @@ def _clipping_needs(off_policy: bool | None) -> str | None:
 def _dr_grpo(found: dict[str, Finding], context: Context) -> VariantAdvice:
     if context.loss_type == "dr_grpo":
         return VariantAdvice("dr_grpo", False, "already in use")
-    symptoms = [name for name in ("length_without_quality", "reward_without_quality") if name in found]
+    symptoms = [
+        name
+        for name in ("length_without_quality", "reward_without_quality")
+        if name in found and found[name].severity != "info"  # too few held-out prompts show nothing
+    ]
     if not symptoms:
         return VariantAdvice("dr_grpo", False, "needs a length or a reward that rises without quality")
     simpler = _simpler(found)

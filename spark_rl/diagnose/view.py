@@ -32,6 +32,9 @@ FALL = 0.1
 
 NUM_PEAK_BLOCKS = 10
 
+HIDDEN_GAIN = 0.1
+"""A gain in held-out success that an interval around nothing may hide; a wider one comes of too few prompts and shows nothing."""
+
 ZERO = 1e-6
 """Below this a printed spread or loss counts as 0 (logs round to 4-8 digits)."""
 
@@ -117,6 +120,14 @@ class View:
             place: round(sum(row.values[key] * row.values[NUM_GROUPS] for row in rows))
             for place, key in (("floor", FLOOR_SHARE), ("ceiling", CEILING_SHARE), ("plateau", PLATEAU_SHARE))
         }
+
+    @cached_property
+    def heldout_rose(self) -> bool | None:
+        """Whether held-out success rose; None where it was not measured, or on too few prompts to tell."""
+        change = self.context.heldout_change
+        if change is None:
+            return None
+        return True if change[0] > 0 else False if change[1] < HIDDEN_GAIN else None
 
     @cached_property
     def late_zero_share(self) -> float | None:

@@ -204,6 +204,12 @@ def test_dapo_is_refused_with_a_collapse_of_another_model(runs: Path, mixture: s
     assert "No run of this task and model" in refused(runs, CLIP_HIGHER)
 
 
+def test_what_the_scripted_engine_shows_is_no_evidence_for_a_real_run(runs: Path) -> None:
+    trained(make_ready(runs).run, collapsing)
+    with pytest.raises(Refused, match="No run of this task and model"):
+        check_variant(resolve("cpu-tiny", None, (CLIP_HIGHER,)), load_task("sort-digits"), runs)
+
+
 def test_dapo_is_admitted_after_an_entropy_collapse_and_the_new_run_keeps_the_evidence(runs: Path) -> None:
     earlier = trained(make_ready(runs).run, collapsing)
     ready = make_ready(runs, CLIP_HIGHER, OFF_POLICY)

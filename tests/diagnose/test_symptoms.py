@@ -280,6 +280,25 @@ def test_a_reward_that_rises_without_heldout_success_is_said() -> None:
     assert run(80, Context(heldout_change=(0.2, 0.4)), reward=learning).find("reward_without_quality") is None
 
 
+def test_too_few_heldout_prompts_are_no_evidence_that_quality_did_not_rise() -> None:
+    diagnosis = run(80, Context(heldout_change=(-0.12, 1.0)), reward=learning)
+    assert found(diagnosis, "reward_without_quality").severity == "info"
+    assert not next(v for v in diagnosis.variants if v.variant == "dr_grpo").advised
+
+
+def test_length_that_grows_with_reward_is_fine_where_too_few_heldout_prompts_say_nothing() -> None:
+    few = Context(heldout_change=(-0.3, 0.4))
+    diagnosis = run(80, few, reward=learning, completion_length=lambda i: 100.5 + 2 * i)
+    assert diagnosis.find("length_without_quality") is None
+
+
+def test_length_that_grows_while_heldout_success_falls_speaks_for_dr_grpo() -> None:
+    worse = Context(heldout_change=(-0.3, -0.1))
+    diagnosis = run(80, worse, reward=learning, completion_length=lambda i: 100.5 + 2 * i)
+    assert diagnosis.find("length_without_quality") is not None
+    assert next(v for v in diagnosis.variants if v.variant == "dr_grpo").advised
+
+
 def test_a_rise_through_the_format_part_alone_is_said() -> None:
     wiggle = noise(9, 0.05)
     diagnosis = run(

@@ -49,10 +49,13 @@ ON_THE_PAGE: dict[ModuleType, dict[str, str]] = {
         "MOSTLY": "zero_variance",
         "LOW_LORA_RATE": "reward_trend",
     },
-    view: dict.fromkeys(
-        ("MIN_ROWS", "MIN_TREND_ROWS", "NUM_BLOCKS", "NUM_PEAK_BLOCKS", "SURE", "PROBABLE", "HINT", "FALL", "ZERO"),
-        "in the text above the tables",
-    ),
+    view: {
+        **dict.fromkeys(
+            ("MIN_ROWS", "MIN_TREND_ROWS", "NUM_BLOCKS", "NUM_PEAK_BLOCKS", "SURE", "PROBABLE", "HINT", "FALL", "ZERO"),
+            "in the text above the tables",
+        ),
+        "HIDDEN_GAIN": "reward_without_quality",
+    },
 }
 """Threshold of the code -> the row of the page that states it."""
 
