@@ -144,7 +144,8 @@ def _memory(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) 
             Difference("memory.unsloth_tiled_mlp", asked.unsloth_tiled_mlp, f"{values['num_tiled_mlp']} layers", None)
         )
     if on_gpu and (embedding == "cpu") != asked.offload_embedding:
-        found.append(Difference("memory.offload_embedding", asked.offload_embedding, f"on {embedding}", None))
+        why = why_embedding_stays(model, recipe) if asked.offload_embedding else None
+        found.append(Difference("memory.offload_embedding", asked.offload_embedding, f"on {embedding}", why))
     # Unsloth switches it around every rollout, so that only there a reading says nothing.
     checkpoints = asked.gradient_checkpointing != "off"
     if place.engine == "plain" and values["gradient_checkpointing_on"] != checkpoints:
@@ -157,6 +158,16 @@ def _memory(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) 
     if cap is not None and asked.memory_cap_gib and cap > asked.memory_cap_gib * GIB * 1.001:
         found.append(Difference("memory.memory_cap_gib", asked.memory_cap_gib, round(cap / GIB, 3), None))
     return values, found
+
+
+def why_embedding_stays(model: Any, recipe: Recipe) -> str | None:
+    """Where Unsloth declines to move the input embedding, with a sentence on the screen only."""
+    if recipe.rollout.kind == "unsloth_vllm":
+        return "Unsloth's own vLLM reads the embedding on the GPU"
+    head = model.get_output_embeddings()
+    if head is not None and head.weight is model.get_input_embeddings().weight:
+        return "the embedding is the output layer too (tied), so that moving it would free nothing"
+    return None
 
 
 def memory_cap_bytes() -> int:

@@ -190,6 +190,11 @@ NO_EFFECT: tuple[tuple[str, Condition, str], ...] = (
         lambda recipe, machine: recipe.grpo.optim.startswith("paged"),
         "no effect: Unsloth leaves paged optimizers alone",
     ),
+    (
+        "memory.offload_embedding",
+        lambda recipe, machine: recipe.rollout.kind == "unsloth_vllm",
+        "no effect: Unsloth's own vLLM reads the embedding on the GPU",
+    ),
     ("memory.alloc_conf", _is_cpu, "no effect: it steers the CUDA allocator"),
     ("memory.memory_cap_gib", _is_cpu, "no effect: it caps device memory"),
     (

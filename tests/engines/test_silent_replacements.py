@@ -331,7 +331,13 @@ def test_a_target_that_was_not_wrapped_stops_the_run() -> None:
 def built_model(tiled: bool = False, embedding_device: str = "cuda", checkpointing: bool = True) -> Fake:
     mlp = Fake(_unsloth_forward=1) if tiled else Fake()
     embedding = Fake(weight=Fake(device=Fake(type=embedding_device)))
-    return Fake(modules=lambda: [mlp], get_input_embeddings=lambda: embedding, is_gradient_checkpointing=checkpointing)
+    head = Fake(weight=Fake(device=Fake(type="cuda")))
+    return Fake(
+        modules=lambda: [mlp],
+        get_input_embeddings=lambda: embedding,
+        get_output_embeddings=lambda: head,
+        is_gradient_checkpointing=checkpointing,
+    )
 
 
 def memory_differences(model: Fake, place: Place, monkeypatch: pytest.MonkeyPatch, *sets: str) -> list[str]:
@@ -361,8 +367,23 @@ def test_tiling_that_was_not_applied_and_tiling_that_nobody_asked_for_stop_the_r
 
 def test_an_embedding_that_is_not_where_it_was_asked_for_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "memory.offload_embedding"
-    assert memory_differences(built_model(), GPU, monkeypatch, f"{key}=true") == [key]
+    assert memory_differences(built_model(), GPU, monkeypatch, f"{key}=true", "rollout.kind=native") == [key]
     assert memory_differences(built_model(embedding_device="cpu"), GPU, monkeypatch) == [key]
+
+
+def test_an_embedding_that_unsloth_declines_to_move_is_said_and_does_not_stop_the_run() -> None:
+    pytest.importorskip("torch")
+    from spark_rl.engines.read_back import why_embedding_stays
+
+    assert "incompatible with fast_inference" in source("unsloth", "models/llama.py")
+    assert "this model ties embed_tokens to lm_head" in source("unsloth", "models/vision.py")
+    assert "vLLM" in str(why_embedding_stays(built_model(), recipe("rollout.kind=unsloth_vllm")))
+    assert why_embedding_stays(built_model(), recipe("rollout.kind=native")) is None
+    tied = built_model()
+    tied.get_output_embeddings = tied.get_input_embeddings
+    assert "tied" in str(why_embedding_stays(tied, recipe("rollout.kind=native")))
+    shared = recipe("rollout.kind=unsloth_vllm", "memory.offload_embedding=true")
+    assert "memory.offload_embedding" in [note.key for note in lever_notes(shared, machine_class("24"))]
 
 
 def test_a_memory_cap_that_is_not_in_force_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,6 +282,13 @@ def test_an_offloaded_embedding_leaves_the_device_of_a_discrete_card(make_recipe
     assert weights() - weights("memory.offload_embedding=true") == pytest.approx(152064 * 3584 * 2)
 
 
+@pytest.mark.parametrize("where", ["engine.name=plain", "rollout.kind=unsloth_vllm"])
+def test_an_embedding_that_will_not_be_moved_is_counted_on_the_device(make_recipe: MakeRecipe, where: str) -> None:
+    sets = ("model.id=Qwen/Qwen2.5-7B-Instruct", "rollout.kind=native", where)
+    moved = fit_report(make_recipe(*sets, "memory.offload_embedding=true"), machine_class("48"))
+    assert moved.peak_bytes == fit_report(make_recipe(*sets), machine_class("48")).peak_bytes
+
+
 def test_a_host_that_is_too_small_does_not_fit(make_recipe: MakeRecipe) -> None:
     small_host = replace(machine_class("180"), host_total_bytes=16 * GIB)
     report = fit_report(make_recipe(*FULL, "model.id=Qwen/Qwen2.5-14B-Instruct", "grpo.beta=0.0"), small_host)
