@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 COMPLETE_MARK = "complete"
@@ -9,6 +10,7 @@ COMPLETE_MARK = "complete"
 
 
 def latest_checkpoint(checkpoints: Path) -> Path | None:
-    """The newest complete checkpoint-N folder; None when there is none."""
-    complete = [path for path in checkpoints.glob("checkpoint-*") if (path / COMPLETE_MARK).is_file()]
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    """The newest complete checkpoint-N folder; None when there is none. A copy under another name is not one of the run's."""
+    numbered = {path: re.fullmatch(r"checkpoint-([0-9]+)", path.name) for path in checkpoints.glob("checkpoint-*")}
+    complete = {path: int(name[1]) for path, name in numbered.items() if name and (path / COMPLETE_MARK).is_file()}
+    return max(complete, key=complete.__getitem__, default=None)

@@ -376,7 +376,7 @@ def _hub_rows(name: str, config: str | None, split: str) -> list[dict[str, Any]]
         raise MissingPackage("hub data sets need the datasets package", "run scripts/setup without --light") from None
     try:
         rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(name, config, split=split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:  # RuntimeError: its script
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(
             f"hub data set {name!r} ({split}) cannot be loaded: {first}",

@@ -56,7 +56,7 @@ class LinePrinter:
 def follow(run: RunDir, max_steps: int | None, supervisor: subprocess.Popen[bytes], from_start: bool) -> ExitCode:
     """Show the run until its supervisor ends. Returns the run's exit code.
 
-    The first Ctrl-C asks the run to save a checkpoint and stop; a second one leaves it running.
+    The first Ctrl-C asks the run to save a checkpoint and stop; a second one does not wait for that.
     """
     follower, printer = Follower(run, max_steps, from_start), LinePrinter(sys.stderr.isatty())
     asked_to_stop = False
@@ -71,11 +71,11 @@ def follow(run: RunDir, max_steps: int | None, supervisor: subprocess.Popen[byte
         except KeyboardInterrupt:
             printer.finish()
             if asked_to_stop:
-                say(f"left running; spark-rl watch {run.name} shows it, spark-rl stop {run.name} stops it")
+                say(f"not waiting: the run saves a checkpoint and stops by itself; spark-rl watch {run.path} shows it")
                 raise
             asked_to_stop = True
             control.send(run, "stop")
-            say("asked to stop: the run saves a checkpoint first (Ctrl-C again leaves it running)")
+            say("asked to stop: the run saves a checkpoint first (Ctrl-C again does not wait for it)")
     printer.finish()
     if asked_to_stop:
         return ExitCode.INTERRUPTED

@@ -211,6 +211,14 @@ def test_a_hub_id_without_a_network_says_what_to_do(tmp_path, monkeypatch):
     assert "cannot be loaded" in words and "save it as JSONL" in words
 
 
+def test_a_data_set_that_is_a_script_says_what_to_do(tmp_path):
+    pytest.importorskip("datasets")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "old.py").write_text("")
+    words = refused(make_task(tmp_path, f'hub = "{tmp_path / "old"}"'))
+    assert "scripts are no longer supported" in words and "save it as JSONL" in words
+
+
 @pytest.mark.parametrize("path", list_tasks(), ids=lambda path: path.stem)
 def test_shipped_tasks_share_no_prompt_between_splits(path):
     examples = load_examples(load_task(path))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
+
+import pytest
 
 from spark_rl import control
+from spark_rl.checkpoints import COMPLETE_MARK, latest_checkpoint
 from spark_rl.cli.follow import follow
 from spark_rl.errors import ExitCode
 from spark_rl.rundir import read_json, read_jsonl
@@ -92,6 +96,13 @@ def test_a_checkpoint_that_was_cut_off_is_not_resumed_from(tmp_path, supervised)
     assert resumed and resumed[-1] != "checkpoints/checkpoint-29"
 
 
+def test_a_checkpoint_kept_under_another_name_is_left_alone(tmp_path):
+    for name in ("checkpoint-20", "checkpoint-3", "checkpoint-20-best", "checkpoint-3 copy-99", "checkpoint-"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / COMPLETE_MARK).touch()
+    assert latest_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
+
+
 def test_stop_saves_a_checkpoint_and_ends_with_zero(tmp_path, supervised):
     run = make_run(tmp_path, "grpo.max_steps=2000")
     supervisor = supervised(run)
@@ -155,6 +166,21 @@ def test_a_command_whose_supervisor_is_killed_does_not_end_as_an_earlier_stage_d
     wait_until(lambda: steps(run))
     second.kill()
     assert follow(run, 2000, second, from_start=False) == ExitCode.TRAINING_FAILED
+
+
+def test_a_second_interrupt_does_not_wait_and_says_that_the_run_stops_by_itself(tmp_path, monkeypatch, capsys):
+    run = make_run(tmp_path)
+
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_rl.cli.follow.time.sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        follow(run, 10, SimpleNamespace(poll=lambda: None), from_start=True)
+    first, second = capsys.readouterr().err.splitlines()
+    assert control.read_request(run, newer_than=0.0).request == "stop"
+    assert "saves a checkpoint first" in first and "leaves it running" not in first
+    assert "stops by itself" in second and "left running" not in second
 
 
 def test_a_second_supervisor_is_refused_while_one_lives(tmp_path, supervised):
