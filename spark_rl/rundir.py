@@ -229,7 +229,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDirError(f"{path}: cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise RunDirError(f"{path}: expected an object")
@@ -355,7 +355,7 @@ def read_jsonl(path: Path, offset: int = 0) -> Rows:
             continue
         try:
             row = json.loads(line.decode("utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             num_skipped += 1
             continue
         if not isinstance(row, dict):

@@ -48,12 +48,12 @@ def read_run(run: RunDir) -> RunState:
     metrics, telemetry = read_jsonl(run.metrics), read_jsonl(run.telemetry)
     files = (run.events, run.worker_events, run.metrics, run.telemetry)
     torn = sum(has_torn_tail(path) for path in files)
-    events = tuple(sorted((*own.rows, *worker.rows), key=lambda row: row.get("t") or 0.0))
+    events = tuple(sorted((*own.rows, *worker.rows), key=_time_of))
     processes = read_json(run.processes) or {}
     status, cause = judge_status(events, processes)
     rows = latest_by_step(metrics.rows)
-    progress = [row for row in events if row.get("event") == "phase_progressed"]
-    phases = [row for row in events if row.get("event") == "phase_started"]
+    progress = [row for row in events if row.get("event") == "phase_progressed" and {"done", "of"} <= row.keys()]
+    phases = [row for row in events if row.get("event") == "phase_started" and "phase" in row]
     phase = str(phases[-1]["phase"]) if phases else None
     times = [row["t"] for row in (*events, *metrics.rows, *telemetry.rows) if isinstance(row.get("t"), int | float)]
     return RunState(
@@ -73,6 +73,11 @@ def read_run(run: RunDir) -> RunState:
         num_skipped=own.num_skipped + worker.num_skipped + metrics.num_skipped + telemetry.num_skipped + torn,
         updated_seconds=max(times, default=None),
     )
+
+
+def _time_of(row: Mapping[str, Any]) -> float:
+    time = row.get("t")
+    return time if isinstance(time, int | float) else 0.0
 
 
 def max_steps_of(recipe: Mapping[str, Any]) -> int | None:
@@ -105,7 +110,7 @@ def judge_status(events: Sequence[Mapping[str, Any]], processes: Mapping[str, An
         names = {ExitCode.OK: "finished", ExitCode.REFUSED: "refused", ExitCode.DOES_NOT_FIT: "refused"}
         if ends[-1].get("stopped"):
             return "stopped", cause
-        return names.get(code, "failed"), cause  # type: ignore[arg-type]
+        return (names.get(ExitCode(code), "failed") if code in list(ExitCode) else "failed"), cause
     supervisor, worker = is_alive(processes.get("supervisor")), is_alive(processes.get("worker"))
     if supervisor:
         return "running", None
@@ -127,7 +132,7 @@ def is_alive(process: Mapping[str, Any] | None) -> bool:
         found = psutil.Process(int(process["pid"]))
         same = abs(found.create_time() - float(process["create_time"])) < 1.0
         return same and found.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, KeyError, ValueError):
+    except (psutil.Error, KeyError, TypeError, ValueError, OverflowError):
         return False
 
 

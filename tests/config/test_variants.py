@@ -272,6 +272,24 @@ def test_a_run_that_cannot_be_read_is_skipped_and_said(runs: Path) -> None:
     assert any(str(broken.recipe) in note for note in notes) and any("schema 99" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("events.jsonl", '{"event": "x", "t": "noon"}\n{"event": "y", "t": 1.0}\n'),
+        ("events.jsonl", '{"event": "supervisor_started"}\n{"event": "run_ended", "exit_code": [1]}\n'),
+        ("worker.jsonl", '{"event": "phase_started"}\n{"event": "phase_progressed"}\n'),
+        ("worker.jsonl", "[" * 100_000 + "\n"),
+        ("processes.json", '{"supervisor": "gone"}'),
+        ("eval.json", "[" * 100_000),
+    ],
+)
+def test_an_earlier_run_with_rows_of_a_strange_shape_stops_no_new_one(runs: Path, file: str, text: str) -> None:
+    trained(make_ready(runs).run, collapsing)
+    strange = trained(make_ready(runs).run, healthy)
+    (strange.path / file).write_text(text)
+    assert make_ready(runs, CLIP_HIGHER).admission.grounds[0].variant == "dapo"
+
+
 def test_a_refusal_says_which_runs_could_not_be_read(runs: Path) -> None:
     broken = make_ready(runs).run
     broken.recipe.write_text("{")
