@@ -19,9 +19,10 @@ NUM_GENERATIONS_FLOOR = 8
 
 
 class Section(BaseModel):
-    """One table of a profile. Unknown keys are errors; a resolved section never changes."""
+    """One table of a profile. Unknown keys are errors; a resolved section never changes. Infinity is no value: JSON has none,
+    so a run that holds it could not be read again."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
 
 
 class ProfileSection(Section):
@@ -76,7 +77,7 @@ class GrpoSection(Section):
     temperature: Annotated[float, Field(gt=0, lt=10)]
     top_p: Fraction
     top_k: NonNegative
-    min_p: float | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0)]
     learning_rate: Annotated[float, Field(gt=0, le=1)]
     beta: Annotated[float, Field(ge=0)]
@@ -101,7 +102,8 @@ class GrpoSection(Section):
     lr_scheduler_type: str
     warmup_steps: NonNegative
     max_grad_norm: Annotated[float, Field(gt=0)]
-    seed: NonNegative
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    """What numpy takes."""
     bf16: bool
     """bf16 autocast while training."""
     logging_steps: Positive

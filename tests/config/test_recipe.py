@@ -143,6 +143,14 @@ def test_a_recipe_survives_its_json():
     assert recipe_from_json(recipe.to_json()) == recipe
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["grpo.max_grad_norm=inf", "grpo.min_p=nan", "grpo.min_p=-4.0", "memory.memory_cap_gib=inf", f"grpo.seed={2**32}"],
+)
+def test_a_value_that_no_library_takes_or_json_cannot_keep_is_refused_before_the_run(setting):
+    assert setting.partition("=")[0] in problems(sets=[setting]).message
+
+
 def test_every_schema_key_has_a_base_value_or_may_be_unset():
     recipe = resolve("cpu-tiny")
     for section, schema in SECTIONS.items():
