@@ -126,7 +126,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            return float("inf" if value > 0 else "-inf")
     if not isinstance(value, str):
         return None
     try:

@@ -281,6 +281,7 @@ def test_a_run_that_cannot_be_read_is_skipped_and_said(runs: Path) -> None:
         ("worker.jsonl", "[" * 100_000 + "\n"),
         ("processes.json", '{"supervisor": "gone"}'),
         ("eval.json", "[" * 100_000),
+        ("metrics.jsonl", '{"step": 1, "reward": 1' + 400 * "0" + "}\n"),
     ],
 )
 def test_an_earlier_run_with_rows_of_a_strange_shape_stops_no_new_one(runs: Path, file: str, text: str) -> None:
