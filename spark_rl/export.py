@@ -90,15 +90,17 @@ def export(run: RunDir, recipe: Recipe, out: Path, prompts: Sequence[str], as_ad
     return Exported(out, kind, sum(parameter.numel() for parameter in written.parameters()), worst, note)
 
 
-def _load(source: str, dtype: str) -> Any:
-    return AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], use_safetensors=True).eval()
+def _load(source: str, dtype: str, revision: str | None = None) -> Any:
+    return AutoModelForCausalLM.from_pretrained(
+        source, revision=revision, dtype=DTYPES[dtype], use_safetensors=True
+    ).eval()
 
 
 def _with_adapter(recipe: Recipe, adapter: Path) -> Any:
-    """The 16- or 32-bit base with the adapter on it, exactly once."""
+    """The 16- or 32-bit base, of the revision that was trained, with the adapter on it, exactly once."""
     from peft import PeftModel
 
-    base = _load(str(resolve_model(recipe.model.id)), recipe.model.dtype)
+    base = _load(str(resolve_model(recipe.model.id)), recipe.model.dtype, recipe.model.revision)
     return PeftModel.from_pretrained(base, adapter).eval()
 
 

@@ -22,18 +22,21 @@ def add_parsers(commands: Any) -> None:
 
 def run_export(args: argparse.Namespace) -> int:
     from spark_rl.errors import MissingPackage
-    from spark_rl.gate.subject import read_subject
-    from spark_rl.rundir import open_run, runs_root
+    from spark_rl.gate.subject import read_recipe, read_subject
+    from spark_rl.rundir import open_run, read_json, runs_root
 
     run = open_run(args.run_name, runs_root(args.runs))
-    subject = read_subject(run)
+    recipe = read_recipe(run)
+    # A finished run keeps its held-out prompts, so that it is exported when its task has gone.
+    prompts = (read_json(run.eval) or {}).get("prompts")
+    if not prompts:
+        prompts = [example.text for example in read_subject(run).examples.heldout]
     try:
         from spark_rl.export import export
     except ImportError as error:
         raise MissingPackage(f"export needs {error.name}", "run scripts/setup without --light") from None
-    prompts = [example.text for example in subject.examples.heldout[:8]]
     out = args.out or run.path / "export"
-    done = export(run, subject.recipe, out, prompts, as_adapter=args.adapter)
+    done = export(run, recipe, out, prompts[:8], as_adapter=args.adapter)
     if args.json:
         emit_json(done.to_json())
     else:

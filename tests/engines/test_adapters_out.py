@@ -172,3 +172,26 @@ def test_the_adapter_serves_as_a_lora_request_of_vllm(run: RunDir, tmp_path: Pat
             expected = [steps[index, token].item() for index, token in enumerate(completion)]
             assert logprobs_served == pytest.approx(expected, abs=0.01), name
     assert served["adapter"] != served["base"]
+
+
+def test_the_adapter_is_merged_into_the_revision_that_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    import peft
+
+    from spark_rl import export
+
+    asked: list[str | None] = []
+
+    class Model:
+        @classmethod
+        def from_pretrained(cls, source: Any, *_: Any, revision: str | None = None, **__: Any) -> Model:
+            asked.append(revision)
+            return cls()
+
+        def eval(self) -> Model:
+            return self
+
+    monkeypatch.setattr(export, "AutoModelForCausalLM", Model)
+    monkeypatch.setattr(peft, "PeftModel", Model)
+    export._with_adapter(resolve("cpu-tiny", sets=["model.revision=v2"]), Path("adapter"))
+    assert asked[0] == "v2"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from spark_rl import control
 from spark_rl.checkpoints import COMPLETE_MARK, latest_checkpoint
+from spark_rl.cli import main
 from spark_rl.cli.follow import follow
 from spark_rl.errors import ExitCode
-from spark_rl.rundir import read_json, read_jsonl
+from spark_rl.rundir import read_json, read_jsonl, write_json
 from spark_rl.runstate import read_run
 from spark_rl.supervisor import start as begin
 from tests.run.conftest import ALL_STAGES, make_run, steps, wait_until, worker_pid
@@ -101,6 +103,21 @@ def test_a_checkpoint_kept_under_another_name_is_left_alone(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / COMPLETE_MARK).touch()
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
+
+
+def test_a_finished_run_is_exported_when_its_task_has_gone(tmp_path, monkeypatch):
+    run = make_run(tmp_path)
+    write_json(run.eval, {"prompts": ["sort 50391="], "before": None})
+    write_json(run.task, {"name": "gone", "path": str(tmp_path / "gone.toml"), "digest": ""})
+    asked = []
+
+    def export(run, recipe, out, prompts, as_adapter):
+        asked.extend(prompts)
+        return SimpleNamespace(to_json=dict)
+
+    monkeypatch.setitem(sys.modules, "spark_rl.export", SimpleNamespace(export=export))
+    assert main(["export", str(run.path), "--json"]) == 0
+    assert asked == ["sort 50391="]
 
 
 def test_stop_saves_a_checkpoint_and_ends_with_zero(tmp_path, supervised):
