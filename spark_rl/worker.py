@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from spark_rl import control, gate
-from spark_rl.checkpoints import latest_checkpoint
+from spark_rl.checkpoints import latest_checkpoint, remove_torn
 from spark_rl.dataset import Example, Examples, apply_length_policy, load_examples, prompt_text
 from spark_rl.engines import build_engine
 from spark_rl.engines.base import Command, Completion, Difference, Effective, Engine, StepSamples, TrainJob, sampling_of
@@ -271,6 +271,9 @@ class Worker:
         if not (read_json(self.run.eval) or {}).get("before"):
             self._evaluate(engine, "before")
         self.training = True
+        if is_first := os.environ.get("RANK", "0") == "0":
+            for name in remove_torn(self.run.checkpoints):
+                self.log.write("data_noted", message=f"{name} was cut off while it was written and is removed")
         checkpoint = latest_checkpoint(self.run.checkpoints)
         if checkpoint:
             self.log.write("resumed_from", path=str(checkpoint.relative_to(self.run.path)))
@@ -285,7 +288,7 @@ class Worker:
             self.stopped = True
             self.log.write("stopped", step=result.step, reason=hooks.stop_reason)
             return
-        if os.environ.get("RANK", "0") != "0":
+        if not is_first:
             return  # the first process saves and evaluates
         self.log.phase("save")
         engine.save(self.run.model)

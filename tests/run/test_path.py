@@ -96,6 +96,9 @@ def test_a_checkpoint_that_was_cut_off_is_not_resumed_from(tmp_path, supervised)
     assert supervised(run, ("train",)).wait() == 0
     resumed = [row["path"] for row in read_run(run).events if row["event"] == "resumed_from"]
     assert resumed and resumed[-1] != "checkpoints/checkpoint-29"
+    assert not torn.exists() and any(
+        "checkpoint-29 was cut off" in row.get("message", "") for row in read_run(run).events
+    )
 
 
 def test_a_checkpoint_kept_under_another_name_is_left_alone(tmp_path):
