@@ -22,13 +22,13 @@ settings.load_profile("spark_rl")
 
 PROJECT = Path(__file__).resolve().parents[1]
 
-HEAVY = re.compile(r"pytest\.mark\.(slow|train|vllm)\b")
+HEAVY = re.compile(r"pytest\.mark\.(train|vllm)\b")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n 2`: one process takes the files with heavy tests, one after the other, the other one all the rest. Two that
-    train at once would take five times as long each."""
+    """With `-n 2`: one process takes the files with tests that train, one after the other, the other one all the rest. Two
+    that train at once would take five times as long each."""
     from xdist.scheduler import LoadScopeScheduling
 
     @functools.cache
