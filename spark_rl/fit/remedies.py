@@ -17,6 +17,7 @@ from spark_rl.host import Machine
 from spark_rl.modelcard import ModelCard
 from spark_rl.recipe import Recipe
 from spark_rl.recipe_schema import NUM_GENERATIONS_FLOOR
+from spark_rl.rollout.plan import TORCHAO_OPTIMIZERS
 
 Settings = dict[str, object]
 """Dotted key -> value."""
@@ -84,14 +85,24 @@ def _stochastic(recipe: Recipe, machine: Machine) -> Settings:
     return {"tuning.master_weights": "stochastic", "grpo.optim": "adamw_torch_8bit"}
 
 
+def _state_can_move(recipe: Recipe, machine: Machine) -> bool:
+    """Whether Unsloth can put optimizer state on the host, and gains by it."""
+    return (
+        machine.kind == "discrete"
+        and recipe.engine.name == "unsloth"
+        and recipe.grpo.optim not in TORCHAO_OPTIMIZERS
+        and not recipe.grpo.optim.startswith("paged")
+    )
+
+
 def _park_optimizer(recipe: Recipe, machine: Machine) -> Settings:
-    if machine.kind != "discrete" or recipe.engine.name != "unsloth" or recipe.memory.park_optimizer_during_rollout:
+    if not _state_can_move(recipe, machine) or recipe.memory.park_optimizer_during_rollout:
         return {}
     return {"memory.park_optimizer_during_rollout": True}
 
 
 def _offload_optimizer(recipe: Recipe, machine: Machine) -> Settings:
-    if machine.kind != "discrete" or recipe.engine.name != "unsloth" or recipe.memory.offload_optimizer_state:
+    if not _state_can_move(recipe, machine) or recipe.memory.offload_optimizer_state:
         return {}
     return {"memory.offload_optimizer_state": True}
 

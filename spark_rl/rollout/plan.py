@@ -227,6 +227,7 @@ def _refuse_settings(recipe: Recipe, machine: Machine) -> list[Refusal | None]:
         _refuse_one_gpu_server(recipe, machine),
         _refuse_bf16(recipe, machine),
         *_refuse_offloads(recipe, machine),
+        *_refuse_torchao_offloads(recipe, machine),
     ]
 
 
@@ -338,6 +339,32 @@ def _refuse_offloads(recipe: Recipe, machine: Machine) -> list[Refusal]:
         )
         for key, (is_asked, instead) in asked.items()
         if is_asked
+    ]
+
+
+TORCHAO_OPTIMIZERS = ("adamw_torch_4bit", "adamw_torch_8bit")
+"""Their state is a tensor class of its own, which Unsloth's offloading does not know."""
+
+
+def _refuse_torchao_offloads(recipe: Recipe, machine: Machine) -> list[Refusal]:
+    memory, optim = recipe.memory, recipe.grpo.optim
+    if machine.kind == "cpu" or recipe.engine.name != "unsloth" or optim not in TORCHAO_OPTIMIZERS:
+        return []
+    asked = {
+        "memory.park_optimizer_during_rollout": (
+            memory.park_optimizer_during_rollout,
+            f"{optim} keeps its state in tensors that Unsloth cannot copy: the second rollout would fail",
+        ),
+        "memory.offload_optimizer_state": (
+            memory.offload_optimizer_state,
+            f"Unsloth unpacks the state of {optim} to fp32 when it moves it: several times the memory at every step",
+        ),
+    }
+    other = 'set grpo.optim = "adamw_8bit"'
+    if recipe.tuning.method == "full" and recipe.tuning.master_weights == "stochastic":
+        other += ' and tuning.master_weights = "fp32"'  # it does not round stochastically
+    return [
+        Refusal(key, reason, (f"set {key} = false", other)) for key, (is_asked, reason) in asked.items() if is_asked
     ]
 
 

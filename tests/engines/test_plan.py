@@ -15,6 +15,7 @@ from spark_rl.recipe import list_profiles, resolve
 from spark_rl.rollout import levers
 from spark_rl.rollout.plan import Refusal, Route, Setup, choose_route, plan_rollout, refusals
 from spark_rl.rollout.table import between_markers, every_setup, routes_table, with_table
+from tests.engines.installed import source
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {
@@ -103,6 +104,19 @@ def test_offloading_on_unified_memory_is_refused_unless_forced(offload: str) -> 
     spark = machine_class("dgx-spark")
     assert keys(refusals(recipe(offload, profile="8b-lora-spark"), spark)) == [offload.partition("=")[0]]
     assert refusals(recipe(offload, "memory.force_offload=true", profile="8b-lora-spark"), spark) == []
+
+
+@pytest.mark.parametrize("lever", ["memory.park_optimizer_during_rollout", "memory.offload_optimizer_state"])
+def test_moving_the_state_of_a_torchao_optimizer_is_refused_because_unsloth_does_not_know_its_tensors(
+    lever: str,
+) -> None:
+    assert "torch.empty_like(tensor, device" in source("unsloth", "models/rl.py")
+    assert "src.shape, dtype = src.dtype" in source("unsloth", "optimizers/state_offload.py")
+    assert "aten.empty_like" not in source("torchao", "optim/subclass_8bit.py")
+    full = recipe(f"{lever}=true", profile="3b-full-24gb")
+    assert keys(refusals(full, machine_class("24"))) == [lever]
+    mended = ("grpo.optim=adamw_8bit", "tuning.master_weights=fp32")
+    assert refusals(recipe(f"{lever}=true", *mended, profile="3b-full-24gb"), machine_class("24")) == []
 
 
 def test_bf16_on_a_card_without_it_is_refused() -> None:

@@ -195,6 +195,13 @@ def test_parking_the_optimizer_frees_memory_on_a_discrete_card(make_recipe: Make
     assert rollout(parked) < rollout(recipe) - GIB
 
 
+def test_no_remedy_moves_the_state_of_an_optimizer_that_unsloth_cannot_move(make_recipe: MakeRecipe) -> None:
+    small = machine_class("12")
+    stochastic = make_recipe(*FULL, "tuning.master_weights=stochastic", "grpo.optim=adamw_torch_8bit")
+    said = [word for remedy in fit_report(stochastic, small).remedies for word in remedy.settings]
+    assert said and not any("park_optimizer" in word or "offload_optimizer" in word for word in said)
+
+
 # ------------------------------------------------------------------------------------------------ refusals
 
 
