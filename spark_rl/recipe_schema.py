@@ -108,7 +108,8 @@ class GrpoSection(Section):
     """bf16 autocast while training."""
     logging_steps: Positive
     save_steps: Positive
-    save_total_limit: Positive
+    save_total_limit: Annotated[int, Field(ge=2)]
+    """Two at least: with one, a kill while a checkpoint is written leaves none that is whole."""
 
 
 class RolloutSection(Section):

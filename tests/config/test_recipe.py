@@ -145,7 +145,14 @@ def test_a_recipe_survives_its_json():
 
 @pytest.mark.parametrize(
     "setting",
-    ["grpo.max_grad_norm=inf", "grpo.min_p=nan", "grpo.min_p=-4.0", "memory.memory_cap_gib=inf", f"grpo.seed={2**32}"],
+    [
+        "grpo.max_grad_norm=inf",
+        "grpo.save_total_limit=1",
+        "grpo.min_p=nan",
+        "grpo.min_p=-4.0",
+        "memory.memory_cap_gib=inf",
+        f"grpo.seed={2**32}",
+    ],
 )
 def test_a_value_that_no_library_takes_or_json_cannot_keep_is_refused_before_the_run(setting):
     assert setting.partition("=")[0] in problems(sets=[setting]).message
