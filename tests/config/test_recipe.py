@@ -147,7 +147,6 @@ def test_a_recipe_survives_its_json():
     "setting",
     [
         "grpo.max_grad_norm=inf",
-        "grpo.save_total_limit=1",
         "grpo.min_p=nan",
         "grpo.min_p=-4.0",
         "memory.memory_cap_gib=inf",
@@ -156,6 +155,10 @@ def test_a_recipe_survives_its_json():
 )
 def test_a_value_that_no_library_takes_or_json_cannot_keep_is_refused_before_the_run(setting):
     assert setting.partition("=")[0] in problems(sets=[setting]).message
+
+
+def test_keeping_a_single_checkpoint_is_refused_because_a_kill_while_it_is_written_would_leave_none():
+    assert "grpo.save_total_limit" in problems(sets=["grpo.save_total_limit=1"]).message
 
 
 def test_every_schema_key_has_a_base_value_or_may_be_unset():
