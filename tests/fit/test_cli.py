@@ -130,7 +130,14 @@ def test_fit_imports_nothing_heavy() -> None:
     assert run.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_thousand_recipes_take_two_seconds() -> None:
+def reference_seconds() -> float:
+    """CPU seconds of a million rounds of plain Python: 0.041 on a quiet machine, more where others compute too."""
+    started = time.process_time()
+    sum(number & 7 for number in range(1_000_000))
+    return time.process_time() - started
+
+
+def test_a_thousand_recipes_take_two_seconds_of_a_quiet_machine() -> None:
     from spark_rl.fit.sweep import parse_axis, sweep
     from spark_rl.host import machine_class
     from spark_rl.recipe import resolve
@@ -140,6 +147,7 @@ def test_a_thousand_recipes_take_two_seconds() -> None:
         parse_axis("lora.r=" + ",".join(str(2**n) for n in range(10))),
         parse_axis("grpo.max_steps=" + ",".join(map(str, range(1, 11)))),
     ]
-    started = time.process_time()
+    before, started = reference_seconds(), time.process_time()
     assert len(list(sweep(resolve("3b-lora-24gb"), machine_class("24"), axes))) == 1000
-    assert time.process_time() - started <= 2
+    taken = time.process_time() - started
+    assert taken <= 2 * max(1.0, max(before, reference_seconds()) / 0.041)
