@@ -123,7 +123,10 @@ def _adapters(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place
         for target in asked
         if wrapped[target] != present[target] or not present[target]
     ]
-    return {"lora_wrapped": dict(wrapped)}, found
+    ranks = {int(config.r) for config in (getattr(model, "peft_config", None) or {}).values()}
+    if ranks and ranks != {recipe.lora.r}:
+        found.append(Difference("lora.r", recipe.lora.r, sorted(ranks), None))
+    return {"lora_wrapped": dict(wrapped), "lora_ranks": sorted(ranks)}, found
 
 
 def _memory(trainer: Any, model: Any, recipe: Recipe, plan: Plan, place: Place) -> Answer:

@@ -328,6 +328,15 @@ def test_a_target_that_was_not_wrapped_stops_the_run() -> None:
     assert results[0] == [] and [one.key for one in results[1]] == ["lora.target_modules: q_proj"]
 
 
+def test_an_adapter_of_another_rank_stops_the_run() -> None:
+    from spark_rl.engines.read_back import _adapters
+
+    modules = [(target, layer(True)) for target in recipe().lora.target_modules]
+    for rank, faults in ((recipe().lora.r, []), (4, ["lora.r"])):
+        model = Fake(named_modules=lambda: modules, peft_config={"default": Fake(r=rank)})
+        assert [one.key for one in _adapters(Fake(), model, recipe(), Fake(), GPU)[1]] == faults
+
+
 def built_model(tiled: bool = False, embedding_device: str = "cuda", checkpointing: bool = True) -> Fake:
     mlp = Fake(_unsloth_forward=1) if tiled else Fake()
     embedding = Fake(weight=Fake(device=Fake(type=embedding_device)))

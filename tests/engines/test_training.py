@@ -74,6 +74,7 @@ def test_what_was_built_is_read_back(plain, unsloth_lora):
     full, lora = plain["effective"]["values"], unsloth_lora["effective"]["values"]
     assert full["trained_dtypes"] == {"float32": full["num_parameters"]} and full["lora_wrapped"] is None
     assert set(lora["lora_wrapped"].values()) == {4} and len(lora["lora_wrapped"]) == 7
+    assert lora["lora_ranks"] == [16]
     assert list(lora["trained_dtypes"]) == ["float32"] and "AdamW" in lora["optimizer_class"]
     assert list(lora["optimizer_state_bytes"]) == ["cpu float32"]
     assert (full["num_tiled_mlp"], full["input_embedding_device"], full["memory_cap_bytes"]) == (0, "cpu", None)
